@@ -26,7 +26,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench.pipeline import ROOT
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.server import server_statuses, stop_server

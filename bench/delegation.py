@@ -41,8 +41,7 @@ from typing import Any, NamedTuple
 from bench.engine.filling import MANIFEST, AnyPartition
 from bench.timed_build import EVENT_LOG_WRITES, RUN_WRITES, Clock
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import this_process
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id, this_process
 from databuild_dagster.model.commands import ClaimRefs, RegisterDatasets, SucceedJobRuns
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.datasets import DatasetSpec

@@ -33,7 +33,7 @@ from bench.engine.filling import (
     sizes,
 )
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of

@@ -35,11 +35,11 @@ from dagster import TimeWindowPartitionsDefinition
 from bench.arrivals import arrivals, launches
 from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
 from bench.parts import parts
-from databuild_dagster.bindings.registry.cadences import lots_of
 from databuild_dagster.bindings.registry.registration import partitions_text
+from databuild_dagster.bindings.registry.window_keys import lots_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.lots.copies.copies import lot_folder, manifest_copy, put_copies
-from databuild_dagster.features.lots.gap_shapes import gaps_of_dataset
+from databuild_dagster.features.lots.gap_ranges import gaps_of_dataset
 from databuild_dagster.features.lots.gaps import GapReport, gap_report
 from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec

@@ -34,13 +34,13 @@ from typing import Any, NamedTuple, NoReturn
 from bench.engine import clock
 from bench.engine.filling import MANIFEST, opened
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.engine.judge import LEASE_SECONDS, Judge
 from databuild_dagster.features.operations.coordinator import Coordinator
 from databuild_dagster.features.operations.executor import Executor
-from databuild_dagster.features.operations.heartbeat import ExecutorHeartbeat
 from databuild_dagster.features.operations.job import Job
 from databuild_dagster.features.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.features.operations.operations import ExecutorHeartbeat
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.operations.keys import OperationId

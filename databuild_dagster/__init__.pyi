@@ -52,6 +52,6 @@ from databuild_dagster.features.operations.provided import ValidateArg as Valida
 from databuild_dagster.features.operations.seen import Completion as Completion
 from databuild_dagster.features.tables.publish import Delta as Delta
 from databuild_dagster.features.tables.publish import Iceberg as Iceberg
-from databuild_dagster.features.tables.table_check import build_table_checks as build_table_checks
+from databuild_dagster.features.tables.table_publishing import build_table_checks as build_table_checks
 from databuild_dagster.model.refs import PartitionRef as PartitionRef
 from databuild_dagster.model.refs import derive_partition_uuid as derive_partition_uuid

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import is_hypothesis_test
 
 from databuild_dagster.feature import built_in
-from databuild_dagster.spark.java import JVM_OPTIONS
+from databuild_dagster.spark.installed import JVM_OPTIONS
 from tests.support import reporting
 from tests.support.examples import choose_examples
 from tests.support.guard import dismiss, guard

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from databuild_dagster.spark.errors import JavaMissing
-from databuild_dagster.spark.java import JVM_OPTIONS, find_java
+from databuild_dagster.spark.installed import JVM_OPTIONS, find_java
 from tests.support.child_environment import child_environment
 from tests.support.jvm_options import CLASS_ARCHIVE, YOUNG_JVM
 

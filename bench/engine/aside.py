@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.engine.commands import NoLauncher, NothingForeign
 from bench.engine.filling import LOCATION, AnyPartition
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass

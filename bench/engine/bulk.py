@@ -15,7 +15,7 @@ from bench.engine import clock
 from bench.engine.commands import NoLauncher, NothingForeign, planned, tick_of
 from bench.engine.filling import LOCATION, lease, name_of, opened, sizes, success
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass

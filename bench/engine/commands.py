@@ -15,7 +15,7 @@ from bench.engine import clock
 from bench.engine.databases import Floor
 from bench.engine.filling import LOCATION, built, lease, name_of, nothing, sizes, success
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.planning import Plan, RoomLeft, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, LaunchOrder, Observation

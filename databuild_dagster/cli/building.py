@@ -35,7 +35,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line, typed
 from databuild_dagster.shapes.fields import error_as_json, picked, when
-from databuild_dagster.store.queries.planning import Awaited, Unserved
+from databuild_dagster.store.queries.planning import AwaitedRun, UnservedRef
 from databuild_dagster.warehouse.threads import in_own_thread
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class Built:
     left_to_orchestrator: int = 0
     #: It ended for its timeout, and the job runs for which it waited then.
     timed_out: BuildTimedOut | None = None
-    waits_for: list[Awaited] = field(default_factory=list)
+    waits_for: list[AwaitedRun] = field(default_factory=list)
     #: The failures behind what is not live (rule 6.15).
     failed_first: list[FirstFailure] = field(default_factory=list)
     #: What to do about what is not live.
@@ -371,7 +371,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Re
     workshop.launches.finish()
 
 
-def _served(engine: Engine, request_id: str, unserved: Sequence[Unserved] | None = None) -> list[Ref]:
+def _served(engine: Engine, request_id: str, unserved: Sequence[UnservedRef] | None = None) -> list[Ref]:
     """The refs of the request that are not live, and those that are kept for it; none when no want of both is open.
 
     `unserved` is the store's answer, if the caller has it.

@@ -28,7 +28,7 @@ from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import pause_as_dict, picked, when
 from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
 from databuild_dagster.shapes.outages import outages_with_refs
-from databuild_dagster.store.queries.planning import Aside
+from databuild_dagster.store.queries.planning import AsideSubject
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 #: The columns.
@@ -178,7 +178,7 @@ def _as_json(
     }
 
 
-def _asides_as_json(engine: Engine, asides: list[Aside]) -> list[dict[str, object]]:
+def _asides_as_json(engine: Engine, asides: list[AsideSubject]) -> list[dict[str, object]]:
     noted = {location: engine.heartbeats.tries(location) for location in {aside.location for aside in asides}}
     return [
         {

@@ -15,7 +15,7 @@ import click
 
 from databuild_dagster.cli.state import home_to_write
 from databuild_dagster.data.home import project_root
-from databuild_dagster.spark.java import temporary_folder
+from databuild_dagster.spark.installed import temporary_folder
 from databuild_dagster.spark.pyspark_names import leave_proxies_out
 from databuild_dagster.web.settings import settings_of_environment
 

@@ -11,7 +11,7 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState
 
 
-class Recorded(Protocol):
+class RecordedFigures(Protocol):
     """The facts of a manifest in the log: of `Canonical` or `DataFacts`."""
 
     @property
@@ -24,7 +24,7 @@ class Recorded(Protocol):
     def bytes(self) -> int | None: ...
 
 
-def check_recorded(warehouse: Warehouse, manifest: Manifest, recorded: Recorded) -> None:
+def check_recorded(warehouse: Warehouse, manifest: Manifest, recorded: RecordedFigures) -> None:
     """Raises `ManifestDiffers`; facts without figures are not compared."""
     figures = (recorded.files, recorded.rows, recorded.bytes)
     # An event may leave its figures out, and then they are zero.

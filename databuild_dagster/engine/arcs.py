@@ -23,7 +23,7 @@ from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
-from databuild_dagster.store.queries.datasets import ArcView
+from databuild_dagster.store.queries.queries import ArcView
 
 #: Stretches of `MAX_EVENTS` events that one tick follows: a process that begins may be far behind.
 MAX_STRETCHES = 10

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, TypeVar, cast
 
-from databuild_dagster.engine.ids import new_id
-from databuild_dagster.engine.log_time import LogTime
-from databuild_dagster.engine.store_clock import StoreClock
+from databuild_dagster.engine.holders import new_id
+from databuild_dagster.engine.log_time import LogTime, StoreClock
 from databuild_dagster.model import events as e
 from databuild_dagster.model.command_ids import CONTINUATION, is_possible
 from databuild_dagster.model.commands import Command
@@ -27,12 +26,11 @@ from databuild_dagster.model.wording import utf8
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.log import Mark
 from databuild_dagster.store.places import Places
-from databuild_dagster.store.queries.events import Change
-from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.queries import Change, Queries
 from databuild_dagster.store.store import Store, again_if_cut
 from databuild_dagster.store.unit_of_work import UnitOfWork
-from databuild_dagster.store.witness import Mark
 
 #: Longest chain of derivative wants after one command.
 MAX_FOLLOW_UPS = 10_000

@@ -69,14 +69,7 @@ class Judge:
     `now` is a steady clock throughout (`Engine.steady`).
     """
 
-    def __init__(
-        self,
-        *,
-        lease_seconds: float = LEASE_SECONDS,
-        gone: Callable[[str], bool] = surely_gone,
-        witnesses: Sequence[Witness] = (),
-    ) -> None:
-        self.lease_seconds = lease_seconds
+    def __init__(self, *, gone: Callable[[str], bool] = surely_gone, witnesses: Sequence[Witness] = ()) -> None:
         self._witnesses = witnesses
         self._gone = gone
         self._last: float | None = None
@@ -92,7 +85,7 @@ class Judge:
             for who, heartbeat in (heartbeats or {}).items():
                 self._silence(who, None, heartbeat, now)
             if len(self._signs) > MAX_REMEMBERED:
-                oldest = now - 10 * self.lease_seconds
+                oldest = now - 10 * LEASE_SECONDS
                 self._signs = {name: sign for name, sign in self._signs.items() if sign.at > oldest}
 
     def names(self) -> list[str]:
@@ -103,7 +96,7 @@ class Judge:
     def is_unsure(self, who: str, now: float) -> bool:
         """Whether it has seen no sign of life of a process yet that it observes; after a lease it knows."""
         sign = self._signs.get(who)
-        return sign is not None and not sign.is_seen and now - sign.at <= self.lease_seconds
+        return sign is not None and not sign.is_seen and now - sign.at <= LEASE_SECONDS
 
     def verdict(
         self, launch: LaunchView, heartbeat: float | None, dagster_run: DagsterRunState | None, now: float
@@ -142,7 +135,7 @@ class Judge:
             return None if sign is None else self._why_silent(now - sign.at)
 
     def _why_silent(self, seconds: float) -> str | None:
-        return f"it has sent no heartbeat for {seconds:.0f} s" if seconds > self.lease_seconds else None
+        return f"it has sent no heartbeat for {seconds:.0f} s" if seconds > LEASE_SECONDS else None
 
     def _silence(self, who: str, leased: float | None, heartbeat: float, now: float) -> float:
         """Seconds since the last sign that this judge saw. Another heartbeat and a later lease are signs of now, and so is the

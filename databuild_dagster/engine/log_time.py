@@ -1,4 +1,7 @@
-"""The time of the log's decisions, which is never before the log's last event (rule 3.1).
+"""The clock of a log, and the time of its decisions, which is never before its last event (rule 3.1, decision 0061).
+
+Several hosts share a log on a server, and any of their clocks may be wrong. The server's is the one clock that all of them can
+read. Where the log is a file of this machine, this machine's is used.
 
 Times in the log never go back; clocks do. One command by a clock that runs ahead leaves the log ahead of every correct
 clock. With the clock alone, retries and ends of wants, which count from the log's times, would be late by the difference;
@@ -16,15 +19,24 @@ that their wants do not expire at birth. Heartbeats, Dagster's records and files
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
 from databuild_dagster.engine.holders import in_words, this_machine
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.logs import logger
 from databuild_dagster.store.backends.heartbeats import Heartbeats
-from databuild_dagster.store.queries.events import EventQueries
+from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.queries.queries import EventQueries
 
-#: A clock may be this far behind the log.
-TOLERATED_SECONDS = 1.0
+#: A machine's clock may differ from the server's by so much, and be this far behind the log, and is used as it is: Dagster's
+#: records and files have its times.
+TOLERATED_SECONDS: Final = 1.0
+#: The server's clock is read again after so long, and when this machine's was set or the machine was suspended.
+AGAIN_SECONDS: Final = 600.0
+
 #: Seconds of the log for each second, while the clock catches up.
 PACE = 0.9
 
@@ -32,9 +44,66 @@ PACE = 0.9
 _SHARED = "time of the log"
 _OWN = f"time of the log since the start of {'/'.join(this_machine())}"
 
-#: The stores for which this process has warned that the clock is behind their log.
+#: The stores for which this process has warned of its clock, and that it is behind their log.
+_warned_of_clock: set[str] = set()
 _warned: set[str] = set()
 _log = logger(__name__)
+
+
+class _Reading(NamedTuple):
+    """This machine's clocks at the time of a reading, and the seconds by which the server's is ahead."""
+
+    wall: float
+    steady: float
+    ahead: float
+
+
+class StoreClock:
+    """The time in seconds since 1970 UTC, for `Engine.clock`. Thread-safe: a reading is replaced as a whole."""
+
+    def __init__(
+        self,
+        heartbeats: Heartbeats,
+        url: str,
+        *,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._heartbeats, self._url, self._wall, self._steady = heartbeats, url, wall, steady
+        self._last: _Reading | None = None
+
+    def __call__(self) -> float:
+        if not self._heartbeats.on_server:
+            return self._wall()
+        wall, steady, last = self._wall(), self._steady(), self._last
+        if last is not None:
+            passed = steady - last.steady
+            was_set = abs(wall - last.wall - passed) > TOLERATED_SECONDS
+        if last is None or was_set or passed > AGAIN_SECONDS:
+            self._last = last = self._read(last)
+            wall = self._wall()
+        return wall + last.ahead
+
+    def _read(self, last: _Reading | None) -> _Reading:
+        before = self._wall()
+        try:
+            server = self._heartbeats.server_time()
+        except StoreUnusable:
+            # The caller meets it at its next query. Until then the last known difference is the best guess.
+            return _Reading(self._wall(), self._steady(), 0.0 if last is None else last.ahead)
+        wall = self._wall()
+        ahead = server - (before + wall) / 2
+        if abs(ahead) <= TOLERATED_SECONDS + (wall - before) / 2:
+            ahead = 0.0
+        elif abs(ahead) > LEASE_SECONDS and self._url not in _warned_of_clock:
+            _warned_of_clock.add(self._url)
+            _log.warning(
+                "databuild: This machine's clock shows %s, and that of the database server %s. The server's time is used; set "
+                "the clock of the one that is wrong.",
+                when(wall),
+                when(server),
+            )
+        return _Reading(wall, self._steady(), ahead)
 
 
 class LogTime:

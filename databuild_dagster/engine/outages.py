@@ -17,7 +17,7 @@ from databuild_dagster.model.events import AsideFact
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.surroundings import PROBED, Surrounding
 from databuild_dagster.model.wording import one_line, typed
-from databuild_dagster.store.queries.planning import Aside
+from databuild_dagster.store.queries.planning import AsideSubject
 
 #: For so long after the end of an outage, a tick starts few launches: the next failure of it costs no more.
 CAREFUL_SECONDS: Final = 15.0
@@ -42,7 +42,7 @@ def out_of_reach(reasons: Mapping[str, tuple[Subject, str]]) -> frozenset[Surrou
     return frozenset(_NAMES[kind][name] for name, kind in kinds if name in _NAMES[kind])
 
 
-def outages(engine: Engine, location: str | None = None) -> list[tuple[Surrounding, Aside]]:
+def outages(engine: Engine, location: str | None = None) -> list[tuple[Surrounding, AsideSubject]]:
     """The open outages and holds of a location, or of all, the oldest first."""
     return [
         (_NAMES[aside.kind][aside.name], aside)
@@ -95,7 +95,7 @@ def n_launches(engine: Engine, location: str, missing: Collection[Surrounding], 
     return min(most, CAREFUL_LAUNCHES) if 0 <= now - ended < CAREFUL_SECONDS else most
 
 
-def in_words(what: Surrounding, aside: Aside) -> str:
+def in_words(what: Surrounding, aside: AsideSubject) -> str:
     """One sentence about an outage or a hold, without its full stop."""
     location, since = aside.location, when(aside.since)
     release = (

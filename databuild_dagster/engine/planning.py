@@ -234,7 +234,7 @@ def plan_due(
     """
     engine = this.engine
     datasets = built_here(known, this.location)
-    looks = Looks(engine, "planning", this.serving)
+    looks = DueLooks(engine, "planning", this.serving)
     look = looks.look(datasets, now, this.limits.due_refs)
     plan = Plan(is_cut_off=bool(look.passed))
     if not look.refs:
@@ -278,7 +278,7 @@ def observe_sources(
     engine: Engine, foreign: Foreign, source_ids: Iterable[int], now: float, most: int, aside: SetAside
 ) -> list[Ref]:
     """Observe wanted refs of declared sources, at most `MAX_OBSERVED`, or `most`; of more, those of each source in turn."""
-    looks = Looks(engine, "sources")
+    looks = DueLooks(engine, "sources")
     look = looks.look(source_ids, now, min(most, MAX_OBSERVED))
     looks.pass_over(look)
     return _observed(engine, foreign, [ref.ref for ref in look.refs], aside)
@@ -351,7 +351,7 @@ def _launch(this: Pass, datasets: Mapping[int, DatasetSpec], launch_set: LaunchS
     return command, order
 
 
-class Look(NamedTuple):
+class DueLook(NamedTuple):
     """One look at due refs."""
 
     #: The most urgent first.
@@ -365,7 +365,7 @@ def built_here(datasets: Mapping[int, DatasetSpec], location: str) -> dict[int, 
     return {id: spec for id, spec in datasets.items() if spec.location == location and spec.kind.is_built}
 
 
-class Looks:
+class DueLooks:
     """The place of each dataset in its due refs, where the next look begins. `name` is of those who look.
 
     One level of planning looks at a part of each asset's due refs, so that none keeps another waiting (rule 11.6). A part of which
@@ -378,9 +378,9 @@ class Looks:
     def __init__(self, engine: Engine, name: str, serving: Collection[Ref] | None = None) -> None:
         queries = engine.queries
         self._due = queries.due_refs if serving is None else partial(queries.due_among, serving)
-        self._places: dict[int, int] = engine.memory.of((Looks, name), dict)
+        self._places: dict[int, int] = engine.memory.of((DueLooks, name), dict)
 
-    def look(self, dataset_ids: Iterable[int], now: float, most: int) -> Look:
+    def look(self, dataset_ids: Iterable[int], now: float, most: int) -> DueLook:
         """Due refs of the datasets, at most `most`, as `PlanningQueries.due_refs` divides them."""
         by_place: dict[int, list[int]] = {}
         for id in dataset_ids:
@@ -397,9 +397,9 @@ class Looks:
                 self.begin_again(id for id in ids if id not in cut_off)
         if len(by_place) > 1:
             refs.sort(key=urgency)
-        return Look(refs, passed)
+        return DueLook(refs, passed)
 
-    def pass_over(self, look: Look, but: Collection[int] = ()) -> None:
+    def pass_over(self, look: DueLook, but: Collection[int] = ()) -> None:
         """The next look at these datasets begins after this one, but for the datasets named."""
         self._places.update((id, place) for id, place in look.passed.items() if id not in but)
 
@@ -420,7 +420,7 @@ class Looks:
 # launched, and so is one whose input never comes.
 
 
-class Coming(Label):
+class LearnedInput(Label):
     """The way of a learned input to become live, as far as one level of planning knows."""
 
     BUILDING = "a job run builds it"
@@ -431,7 +431,7 @@ class Coming(Label):
     OTHER = "it failed, is unwanted, a source, or due elsewhere"
 
 
-class Holds(Label):
+class LaunchHold(Label):
     """Whether the launch of the ref that learned the input waits."""
 
     YES = "yes"
@@ -442,14 +442,14 @@ class Holds(Label):
 
 #: By the way of the input: if it is as urgent as the ref that learned it, and if it is not.
 _RULES = {
-    Coming.BUILDING: (Holds.YES, Holds.YES),
-    Coming.BACKING_OFF: (Holds.YES, Holds.NO),
-    Coming.DUE: (Holds.YES, Holds.NO),
-    Coming.UNDECIDED: (Holds.BY_ITS_INPUTS, Holds.NO),
-    Coming.WAITING: (Holds.BY_ITS_INPUTS, Holds.NO),
-    Coming.OTHER: (Holds.NO, Holds.NO),
+    LearnedInput.BUILDING: (LaunchHold.YES, LaunchHold.YES),
+    LearnedInput.BACKING_OFF: (LaunchHold.YES, LaunchHold.NO),
+    LearnedInput.DUE: (LaunchHold.YES, LaunchHold.NO),
+    LearnedInput.UNDECIDED: (LaunchHold.BY_ITS_INPUTS, LaunchHold.NO),
+    LearnedInput.WAITING: (LaunchHold.BY_ITS_INPUTS, LaunchHold.NO),
+    LearnedInput.OTHER: (LaunchHold.NO, LaunchHold.NO),
 }
-HOLDS = {(coming, urgent): _RULES[coming][not urgent] for coming, urgent in product(Coming, (True, False))}
+HOLDS = {(coming, urgent): _RULES[coming][not urgent] for coming, urgent in product(LearnedInput, (True, False))}
 
 
 def held_back(
@@ -464,26 +464,26 @@ def held_back(
         need
         for need in engine.queries.learned_inputs(asking, now)
         if need.code_version == datasets[asking[need.by].dataset_id].code_version
-        and HOLDS[_coming(need, here), _is_as_urgent(need, asking[need.by])] is not Holds.NO
+        and HOLDS[_coming(need, here), _is_as_urgent(need, asking[need.by])] is not LaunchHold.NO
     ]
     waiting = [need.ref for need in learned if need.state is InstanceState.UPSTREAM_BUILDING]
     needs = [*learned, *(engine.queries.waited_for(waiting, now) if waiting else ())]
     # Launched now, unless a learned input holds.
     undecided = {need.by for need in learned}
-    holding = {need.ref for need in needs if HOLDS[_coming(need, here, undecided), True] is Holds.YES}
+    holding = {need.ref for need in needs if HOLDS[_coming(need, here, undecided), True] is LaunchHold.YES}
     return _led_to(holding, needs) & undecided
 
 
-def _coming(need: NeededRef, here: Collection[Ref], undecided: Collection[Ref] = ()) -> Coming:
+def _coming(need: NeededRef, here: Collection[Ref], undecided: Collection[Ref] = ()) -> LearnedInput:
     if need.state is InstanceState.BUILDING:
-        return Coming.BUILDING
+        return LearnedInput.BUILDING
     if need.state is InstanceState.UPSTREAM_BUILDING:
-        return Coming.WAITING
+        return LearnedInput.WAITING
     if need.retries_later:
-        return Coming.BACKING_OFF
+        return LearnedInput.BACKING_OFF
     if need.ref not in here:
-        return Coming.OTHER
-    return Coming.UNDECIDED if need.ref in undecided else Coming.DUE
+        return LearnedInput.OTHER
+    return LearnedInput.UNDECIDED if need.ref in undecided else LearnedInput.DUE
 
 
 def _is_as_urgent(need: NeededRef, ref: DueRef) -> bool:

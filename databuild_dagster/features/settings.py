@@ -12,11 +12,9 @@ import dagster as dg
 
 from databuild_dagster.bindings.authoring.dagster_options import Refused, RefusedOfMulti
 from databuild_dagster.features.lots.parts.lot_parts import PartSplit
-from databuild_dagster.features.notices.alerts import Alert
-from databuild_dagster.features.notices.settings import AlertAttributes
+from databuild_dagster.features.notices.alerts import Alert, AlertAttributes
 from databuild_dagster.features.operations.manager import DistributedOperation
-from databuild_dagster.features.tables.publish import Publish
-from databuild_dagster.features.tables.settings import PublishAttributes
+from databuild_dagster.features.tables.publish import Publish, PublishAttributes
 
 
 class LocationOptions(TypedDict, total=False):

@@ -30,7 +30,7 @@ class Reason(Label):
     ERASED = "erased"
 
 
-class Held(NamedTuple):
+class RemovalFacts(NamedTuple):
     """The facts about an instance that the rules read."""
 
     state: InstanceState
@@ -54,58 +54,62 @@ class Held(NamedTuple):
     building_since: int | None
 
 
-class Rule(NamedTuple):
+class KeepingRule(NamedTuple):
     """A condition under which data stays, and why."""
 
-    holds: Callable[[Held], bool]
+    holds: Callable[[RemovalFacts], bool]
     why: str
 
 
 _I = InstanceState
 
-_REMOVED = Rule(lambda it: it.manifest_state == REMOVED, "its data is removed already")
-_IN_WORK = Rule(lambda it: it.state in LEASED or not it.job_run_has_ended, "it is being built")
-_OPERATED_ON = Rule(lambda it: it.is_operated_on, "a running operation works on it")
-_PERHAPS_READ = Rule(
+_REMOVED = KeepingRule(lambda it: it.manifest_state == REMOVED, "its data is removed already")
+_IN_WORK = KeepingRule(lambda it: it.state in LEASED or not it.job_run_has_ended, "it is being built")
+_OPERATED_ON = KeepingRule(lambda it: it.is_operated_on, "a running operation works on it")
+_PERHAPS_READ = KeepingRule(
     lambda it: it.building_since is not None and it.left_seq > it.building_since,
     "a job run that has not ended began while readers saw it, and may be reading it",
 )
 
-_ALWAYS: tuple[Rule, ...] = (
+_ALWAYS: tuple[KeepingRule, ...] = (
     _REMOVED,
     _IN_WORK,
-    Rule(lambda it: it.is_from_outside, "its files came from outside and belong to another program"),
+    KeepingRule(lambda it: it.is_from_outside, "its files came from outside and belong to another program"),
 )
-_NEVER_LIVE: tuple[Rule, ...] = (
+_NEVER_LIVE: tuple[KeepingRule, ...] = (
     *_ALWAYS,
     # The next attempt builds only the parts that are not there (rule 10.4).
-    Rule(lambda it: it.canonical_state is _I.BUILDING, "the next attempt is being built, and may continue from it"),
-    Rule(
+    KeepingRule(
+        lambda it: it.canonical_state is _I.BUILDING, "the next attempt is being built, and may continue from it"
+    ),
+    KeepingRule(
         lambda it: it.is_canonical and it.state is _I.UP_FOR_RETRY and it.is_wanted,
         "the next attempt is to come, and may continue from it",
     ),
 )
-_LIVE_ONCE: tuple[Rule, ...] = (
+_LIVE_ONCE: tuple[KeepingRule, ...] = (
     *_ALWAYS,
-    Rule(lambda it: not it.has_manifest, "its data is in a place that is not ours"),
-    Rule(lambda it: it.is_canonical and it.state is not _I.TAINTED, "readers see it"),
+    KeepingRule(lambda it: not it.has_manifest, "its data is in a place that is not ours"),
+    KeepingRule(lambda it: it.is_canonical and it.state is not _I.TAINTED, "readers see it"),
     _OPERATED_ON,
     # A revert may choose any instance that was live.
-    Rule(lambda it: not it.is_canonical and it.canonical_state is not _I.LIVE, "no live instance has taken its place"),
+    KeepingRule(
+        lambda it: not it.is_canonical and it.canonical_state is not _I.LIVE, "no live instance has taken its place"
+    ),
     _PERHAPS_READ,
 )
 #: Of data with rows to erase: a revert gives no reason to keep it, and of files from outside the listing alone goes.
-_ERASED: tuple[Rule, ...] = (
+_ERASED: tuple[KeepingRule, ...] = (
     _REMOVED,
     _IN_WORK,
-    Rule(lambda it: it.is_canonical and it.state is _I.LIVE, "readers see it"),
+    KeepingRule(lambda it: it.is_canonical and it.state is _I.LIVE, "readers see it"),
     _OPERATED_ON,
     _PERHAPS_READ,
 )
 _TAINT_FIRST = "it is tainted, and has no successor"
 
 
-def why_kept(held: Held, *, tainted: bool = False) -> str | None:
+def why_kept(held: RemovalFacts, *, tainted: bool = False) -> str | None:
     """The reason to keep the data of an instance; None when it may go. `tainted` releases tainted data without a successor."""
     rules = _LIVE_ONCE if held.was_live else _NEVER_LIVE
     why = next((rule.why for rule in rules if rule.holds(held)), None)
@@ -114,12 +118,12 @@ def why_kept(held: Held, *, tainted: bool = False) -> str | None:
     return why
 
 
-def why_not_erased(held: Held) -> str | None:
+def why_not_erased(held: RemovalFacts) -> str | None:
     """The reason to keep the data of an instance with rows to erase for now; None when it may go."""
     return next((rule.why for rule in _ERASED if rule.holds(held)), None)
 
 
-def reason_of(held: Held) -> Reason:
+def reason_of(held: RemovalFacts) -> Reason:
     """The reason to remove data that no rule keeps."""
     if not held.was_live:
         return Reason.PARTIAL

@@ -2,9 +2,14 @@
 
 The fold, the database's CHECKs, `docs/states.md` and the tests read these tables. Rule 5.2 forces the rows of the want machine;
 its function is here too.
+
+The state of a lot whose dataset subscribes to others (rule 10.5) is a view of the lot's canonical instance by a table of rules, and
+is stored nowhere.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from databuild_dagster.model.machine import Label, Machine, Move
 
@@ -285,3 +290,53 @@ JOB_RUN = Machine[JobRunState, JobRunCause](
 
 #: A job run in one of these has not ended.
 OPEN_JOB_RUNS = frozenset({_J.QUEUED, _J.RUNNING})
+
+
+#: The source of the wants that an arc makes (rule 5.1).
+ARC = "arc"
+
+
+class ArcState(Label):
+    """The state of one lot of an arc."""
+
+    #: It is being built, or its inputs are.
+    RUNNING = "running"
+    #: It is live, with rows or without.
+    COMPLETE = "complete"
+    #: It is not live, and data of an attempt exists.
+    PARTIAL = "partial"
+    #: It has no data.
+    MISSING = "missing"
+
+
+class ArcRule(NamedTuple):
+    """A canonical state, with or without data, and the arc's state for it."""
+
+    state: InstanceState | None
+    #: None where it does not matter.
+    has_data: bool | None
+    is_then: ArcState
+    why: str
+
+
+_A = ArcState
+
+ARC_RULES: tuple[ArcRule, ...] = (
+    ArcRule(None, None, _A.MISSING, "no build of it began"),
+    ArcRule(_I.BUILDING, None, _A.RUNNING, "a job run has the lease"),
+    ArcRule(_I.UPSTREAM_BUILDING, None, _A.RUNNING, "it waits, and keeps the lease"),
+    ArcRule(_I.LIVE, None, _A.COMPLETE, "its manifest is complete, or empty on purpose"),
+    ArcRule(_I.UP_FOR_RETRY, True, _A.PARTIAL, "the next attempt is to come"),
+    ArcRule(_I.UP_FOR_RETRY, False, _A.MISSING, "the last attempt left nothing"),
+    ArcRule(_I.FAILED, True, _A.PARTIAL, "what it stored before it failed is kept"),
+    ArcRule(_I.FAILED, False, _A.MISSING, "it left nothing, or that was cleaned up"),
+    ArcRule(_I.UPSTREAM_FAILED, True, _A.PARTIAL, "an attempt before it failed for its inputs"),
+    ArcRule(_I.UPSTREAM_FAILED, False, _A.MISSING, "it was never called"),
+    ArcRule(_I.TAINTED, True, _A.PARTIAL, "its data exists, and is marked as wrong"),
+    ArcRule(_I.TAINTED, False, _A.MISSING, "it failed before, and left nothing"),
+)
+
+
+def arc_state(state: InstanceState | None, *, has_data: bool) -> ArcState:
+    """The first rule that fits; there is one for every case."""
+    return next(rule.is_then for rule in ARC_RULES if rule.state is state and rule.has_data in (None, has_data))

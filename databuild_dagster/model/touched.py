@@ -37,7 +37,7 @@ _Untouching = _OfRequests | _OfOthers
 TOUCHING: Final = e.names_of(*(kind for kind in e.EVENT_TYPES if not issubclass(kind, _Untouching)))
 
 
-class Made(NamedTuple):
+class MadeInstance(NamedTuple):
     """An instance that became live."""
 
     job_run_id: str
@@ -46,7 +46,7 @@ class Made(NamedTuple):
     manifest: e.ManifestFact | None
 
 
-class Touched(NamedTuple):
+class TouchedRefs(NamedTuple):
     """The refs that an event touches, as it names them."""
 
     refs: frozenset[Ref] = frozenset()
@@ -57,42 +57,42 @@ class Touched(NamedTuple):
     #: Instances whose refs are touched.
     uuids: tuple[str, ...] = ()
     #: Instances that readers see from this event on (rule 10.3).
-    published: tuple[Made, ...] = ()
+    published: tuple[MadeInstance, ...] = ()
 
 
-def touched_refs(event: e.Event) -> Touched:
+def touched_refs(event: e.Event) -> TouchedRefs:
     """The refs that an event touches. Total over the types of events (rule 3.6)."""
     fact = cast(e.AnyFact, event.fact)
     if isinstance(fact, _Untouching):
-        return Touched()
+        return TouchedRefs()
     match fact:
         case e.JobRunBuffered(runs=runs):
-            return Touched(frozenset(ref for run in runs for ref in run.refs))
+            return TouchedRefs(frozenset(ref for run in runs for ref in run.refs))
         case e.JobRunSucceeded(runs=successes):
             made = tuple(
-                Made(run.job_run_id, output.ref, output.manifest) for run in successes for output in run.outputs
+                MadeInstance(run.job_run_id, output.ref, output.manifest) for run in successes for output in run.outputs
             )
-            return Touched(frozenset(output.ref for output in made), published=made)
+            return TouchedRefs(frozenset(output.ref for output in made), published=made)
         case e.LotArrived(arrivals=arrivals):
             # Readers saw the rows of a compaction before.
-            made = tuple(Made(lot.job_run_id, lot.ref, lot.manifest) for lot in arrivals if lot.same_as is None)
-            return Touched(frozenset(lot.ref for lot in arrivals), published=made)
+            made = tuple(MadeInstance(lot.job_run_id, lot.ref, lot.manifest) for lot in arrivals if lot.same_as is None)
+            return TouchedRefs(frozenset(lot.ref for lot in arrivals), published=made)
         case e.JobRunDepMissed(misses=misses, cycles=cycles):
             before = (ref for miss in misses for impact in miss.impacted for ref in impact.cycle)
-            return Touched(
+            return TouchedRefs(
                 frozenset(before if cycles is None else cycles), job_runs=tuple(miss.job_run_id for miss in misses)
             )
         case e.JobRunFailed(failures=failures) | e.JobRunLost(failures=failures):
-            return Touched(job_runs=tuple(failure.job_run_id for failure in failures))
+            return TouchedRefs(job_runs=tuple(failure.job_run_id for failure in failures))
         case e.JobRunCanceled(job_run_ids=job_run_ids):
-            return Touched(job_runs=job_run_ids)
+            return TouchedRefs(job_runs=job_run_ids)
         case e.TaintCreated(refs=refs, taint_id=taint_id):
-            return Touched(frozenset(refs), taint_id=taint_id)
+            return TouchedRefs(frozenset(refs), taint_id=taint_id)
         case e.TaintCanceled(taint_id=taint_id):
-            return Touched(taint_id=taint_id)
+            return TouchedRefs(taint_id=taint_id)
         case e.CanonicalReverted(ref=ref):
-            return Touched(frozenset([ref]))
+            return TouchedRefs(frozenset([ref]))
         case e.ManifestRemoved(uuids=uuids) | e.RemovalFinished(uuids=uuids):
-            return Touched(uuids=uuids)
+            return TouchedRefs(uuids=uuids)
         case _:
             assert_never(fact)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple, TypedDict
 
-from databuild_dagster.engine.who_asked import who_asked
+from databuild_dagster.engine.why.want_report import who_asked
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState

@@ -7,9 +7,8 @@ from statistics import median
 from typing import Final, NamedTuple, TypedDict
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.engine.why.built_again import wants_of
-from databuild_dagster.engine.why.want_report import check_partition
+from databuild_dagster.engine.why.want_report import check_partition, who_asked
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.datasets import Catalog

@@ -7,7 +7,7 @@ from typing import Final
 
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries.canonical import Marked
+from databuild_dagster.store.queries.canonical import MarkedRef
 from databuild_dagster.store.queries.queries import Queries
 
 LIVE, EMPTY, STALE, TAINTED, PARTIAL = "live", "empty", "stale", "tainted", "partial"
@@ -56,7 +56,7 @@ def marks_of(queries: Queries, refs: Iterable[Ref]) -> dict[Ref, str]:
     return dict.fromkeys(named, MISSING) | {found.ref: _mark(found, stale) for found in marked}
 
 
-def _mark(found: Marked, stale: set[str]) -> str:
+def _mark(found: MarkedRef, stale: set[str]) -> str:
     if found.uuid in stale:
         return STALE
     if found.state is InstanceState.LIVE and found.manifest_state == "empty":

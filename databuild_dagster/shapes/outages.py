@@ -10,7 +10,7 @@ from databuild_dagster.model.decide.context import MAX_BACKOFF_SECONDS
 from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.model.wording import counted
 from databuild_dagster.shapes.fields import picked, when
-from databuild_dagster.store.queries.planning import Aside
+from databuild_dagster.store.queries.planning import AsideSubject
 
 #: Wanted refs that are counted, also those whose backoff has not passed; more of them are as many.
 MAX_COUNTED = 10_000
@@ -20,7 +20,7 @@ class Outage(NamedTuple):
     """An outage, or a hold, and how many wanted refs wait for its end."""
 
     what: Surrounding
-    aside: Aside
+    aside: AsideSubject
     n_waiting: int
 
     @property

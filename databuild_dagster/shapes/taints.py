@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine, Outcome, Preview
-from databuild_dagster.engine.redefining import Definitions, moved_of, why_moved
+from databuild_dagster.engine.registering import Definitions, moved_of, why_moved
 from databuild_dagster.model.commands import RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of

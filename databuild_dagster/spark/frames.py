@@ -13,8 +13,7 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import FilesOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow, united_in_memory
-from databuild_dagster.spark.plain_copies import readable_paths
-from databuild_dagster.spark.plain_names import plain_names
+from databuild_dagster.spark.plain_copies import plain_names, readable_paths
 from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
 from databuild_dagster.spark.schemas import absent_columns, is_widened, quoted, spark_schema, united_schema

@@ -1,15 +1,21 @@
-"""Copies, on this machine, of files that Spark does not read as what their manifest says.
+"""Copies, and links with plain names, on this machine, of files that Spark does not read as what their manifest says.
 
 No Spark has Parquet's column without a type. Sail compares the types of Arrow that a writer left in a file with those that it reads,
 and refuses long lists, lists of one length and categories. A decimal of another width, as files of other programs and parts of one
 lot may have, is read as such by Spark 4 alone. A copy has the types of the manifest; it lies beside the copies of objects, and goes
-like them."""
+like them, as links do.
+
+Hadoop's file system of a disk takes `10:15.parquet` for a url. Sail takes the wildcards of a path for a pattern, escaped or not, and
+may read another file for it; it opens no name with a control character. So such a file gets a link with a plain name.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from base64 import b64decode
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -21,10 +27,47 @@ from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.files import as_spark_writes, fitted
 from databuild_dagster.warehouse.formats import INT96_UNIT, SPARK_SCHEMA_KEY, format_named
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
+from databuild_dagster.warehouse.storage import protocol_of
 from databuild_dagster.warehouse.threads import in_threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: A colon in the name of a file, and in no folder's.
+_COLON = re.compile(r":[^/]*\Z")
+_WILDCARD_OR_CONTROL = re.compile(r"[{}\[\]*?\\\x00-\x1f\x7f]")
+#: Of a name, what Spark may take for a compression.
+_SUFFIX = re.compile(r"(?:\.[A-Za-z0-9]+)*\Z")
+
+
+def plain_names(paths: Sequence[str], *, escapes: bool) -> list[str]:
+    """The paths, with a link in place of each that Spark would not open; urls are left as they are.
+
+    `escapes` means that the session knows an escaped wildcard, as Spark on a JVM does. Raises `ListedFileLost`, `DiskTrouble`.
+    """
+    return [_link(path) if _is_odd(path, escapes=escapes) else path for path in paths]
+
+
+def _is_odd(path: str, *, escapes: bool) -> bool:
+    found = _COLON.search(path) is not None or (not escapes and _WILDCARD_OR_CONTROL.search(path) is not None)
+    return found and protocol_of(path) is None
+
+
+def _link(path: str) -> str:
+    """The path of the link, which is made if it is not there yet."""
+    if not os.path.exists(path):
+        raise ListedFileLost(path=path, why="it is not there")
+    suffix = _SUFFIX.search(os.path.basename(path))
+    assert suffix is not None, "it matches an empty text"
+    link = local_copies.copy_path(f"names/{sha256(path.encode()).hexdigest()[:32]}/part-00000{suffix[0]}")
+    disk.make_dirs(os.path.dirname(link))
+    with disk.explained(link, "written"):
+        with suppress(FileExistsError):
+            os.symlink(path, link)
+        # It is in use.
+        os.utime(os.path.dirname(link))
+    return link
+
 
 #: Where writers by Arrow keep its own types, in base64.
 _ARROW_SCHEMA_KEY: Final = b"ARROW:schema"

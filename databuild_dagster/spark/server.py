@@ -37,8 +37,7 @@ from databuild_dagster.spark.errors import (
     StrangeFolder,
     TooManyServers,
 )
-from databuild_dagster.spark.installed import sail_command, sail_version
-from databuild_dagster.spark.java import JVM_OPTIONS, find_java, jvm_options
+from databuild_dagster.spark.installed import JVM_OPTIONS, find_java, jvm_options, sail_command, sail_version
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
 from databuild_dagster.store.processes import PROCESSES
 

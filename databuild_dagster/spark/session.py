@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.spark import endpoints, errors, installed, java, project_modules, pyspark_names
+from databuild_dagster.spark import endpoints, errors, installed, project_modules, pyspark_names
 from databuild_dagster.spark.failures import refusal
 from databuild_dagster.spark.server import HOST, check_user, server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, name_driver, worker_python
@@ -99,8 +99,8 @@ def check_startable(settings: SparkSettings) -> None:
 
 
 def _check_jvm_startable() -> None:
-    java.find_java()
-    java.temporary_folder()
+    installed.find_java()
+    installed.temporary_folder()
 
 
 def _has_server(home: str | Path, fingerprint: str) -> bool:
@@ -322,8 +322,8 @@ def _open_classic(settings: SparkSettings, master: str, address: str | None = No
         raise errors.SessionModesMixed(present="shared", wanted=wanted)
     for name in _MARKS_OF_A_CLIENT:
         os.environ.pop(name, None)
-    os.environ["JAVA_HOME"] = java.find_java().home
-    os.environ[java.JVM_OPTIONS] = java.jvm_options(os.environ)
+    os.environ["JAVA_HOME"] = installed.find_java().home
+    os.environ[installed.JVM_OPTIONS] = installed.jvm_options(os.environ)
     if settings.is_on_this_machine:
         os.environ.setdefault("PYSPARK_PYTHON", worker_python())
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)

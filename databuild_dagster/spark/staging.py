@@ -20,15 +20,7 @@ import msgspec
 
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark.errors import (
-    AttemptIncomplete,
-    BadPartitionKeyColumn,
-    ColumnsAlike,
-    KeyTooLong,
-    NotAFrame,
-    StrayPartitionKeys,
-    UnsupportedColumn,
-)
+from databuild_dagster.spark import errors
 from databuild_dagster.spark.frames import load_keyed
 from databuild_dagster.spark.memory_frames import (
     FrameKind,
@@ -205,7 +197,7 @@ def stage_batch(
     folders = {_key_of(name): os.path.join(folder, name) for name in names}
     if stray := [key for key in folders if key not in keys]:
         named = few_of(["a null key" if key is None else repr(key) for key in stray], MAX_NAMED)
-        raise StrayPartitionKeys(asset=asset, named=named, asked=len(keys))
+        raise errors.StrayPartitionKeys(asset=asset, named=named, asked=len(keys))
     if reach is None:
         described = in_threads(lambda of_key: _described(of_key, file_format, typed), list(folders.values()))
     else:
@@ -395,11 +387,11 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _check_columns(columns: list[str], asset: str, *, is_text: bool) -> None:
     if not (found := columns.count(PARTITION_KEY)):
-        raise BadPartitionKeyColumn(asset=asset, why=f"has no column {PARTITION_KEY}")
+        raise errors.BadPartitionKeyColumn(asset=asset, why=f"has no column {PARTITION_KEY}")
     if found > 1:
-        raise BadPartitionKeyColumn(asset=asset, why=f"has {found} columns {PARTITION_KEY}")
+        raise errors.BadPartitionKeyColumn(asset=asset, why=f"has {found} columns {PARTITION_KEY}")
     if not is_text:
-        raise BadPartitionKeyColumn(asset=asset, why=f"has a column {PARTITION_KEY} that is not text")
+        raise errors.BadPartitionKeyColumn(asset=asset, why=f"has a column {PARTITION_KEY} that is not text")
 
 
 def folder_of(key: str | None, column: str = PARTITION_KEY) -> str:
@@ -408,7 +400,7 @@ def folder_of(key: str | None, column: str = PARTITION_KEY) -> str:
         return f"{column}={NULL_KEY}"
     folder = f"{column}={hive_value(key)}"
     if (found := len(folder.encode())) > MAX_NAME_BYTES:
-        raise KeyTooLong(shown=repr(f"{key[:40]}…"), found=found, most=MAX_NAME_BYTES)
+        raise errors.KeyTooLong(shown=repr(f"{key[:40]}…"), found=found, most=MAX_NAME_BYTES)
     return folder
 
 
@@ -432,7 +424,7 @@ def _is_spark_frame(frame: Any, ref: str) -> bool:
         return True
     if frame_kind(type(frame)) is not None:
         return False
-    raise NotAFrame(ref=ref, found=type(frame).__name__)
+    raise errors.NotAFrame(ref=ref, found=type(frame).__name__)
 
 
 def _write_arrow(
@@ -448,9 +440,11 @@ def _write_arrow(
     table = _arrow_table(frame, ref)
     for field in table.schema:
         if has_times_of_day(field.type):
-            raise UnsupportedColumn(ref=ref, why=f"Spark reads no {field.type} from files, which {field.name!r} is")
+            raise errors.UnsupportedColumn(
+                ref=ref, why=f"Spark reads no {field.type} from files, which {field.name!r} is"
+            )
     if (alike := alike_columns(table.schema)) is not None:
-        raise ColumnsAlike(ref=ref, one=alike[0], other=alike[1], of="")
+        raise errors.ColumnsAlike(ref=ref, one=alike[0], other=alike[1], of="")
     nullable = nullable_types(table)
     try:
         table = _plain(table)
@@ -462,7 +456,7 @@ def _write_arrow(
         # safe=False: pandas counts nanoseconds, Spark microseconds.
         table = table.cast(arrow_schema_of(schema), safe=False)
     except (pa.ArrowException, PySparkException, TypeError, ValueError) as error:
-        raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
+        raise errors.UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
     disk.make_dirs(staging)
     # A unique name, as Spark's: a file's name identifies its contents.
     text = schema.json()
@@ -479,7 +473,7 @@ def _arrow_table(frame: Any, ref: str) -> pa.Table:
     try:
         return to_arrow(frame)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
+        raise errors.UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -530,7 +524,9 @@ def write_attempt(
     files = described_attempt(folder, reach, file_format)
     written = sum(file.rows for _, file in files)
     if counted is not None and (reported := counted.get["rows"]) != written:
-        raise AttemptIncomplete(folder=folder, why=f"Spark reports {reported} rows, and its files have {written}")
+        raise errors.AttemptIncomplete(
+            folder=folder, why=f"Spark reports {reported} rows, and its files have {written}"
+        )
     _remove_empty(folder, files)
     found: dict[str, list[FileEntry]] = {}
     for within, file in files:
@@ -570,7 +566,7 @@ def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> lis
     except FileNotFoundError:
         listed = []
     if reach.leaves_mark and not any(file.path == f"{folder}/{_MARK}" for file in listed):
-        raise AttemptIncomplete(folder=folder, why=f"Spark has left no {_MARK} there")
+        raise errors.AttemptIncomplete(folder=folder, why=f"Spark has left no {_MARK} there")
 
     data = [file for file in listed if _is_data(file.path.removeprefix(f"{folder}/"), file_format)]
     if reach.names_committed:
@@ -612,17 +608,19 @@ def _committed(folder: str, listed: Collection[Listed], data: Collection[Listed]
     commits = {path for path in paths if COMMITTED.fullmatch(path.rpartition("/")[2])}
     open_ones = {path.replace("/_started_", "/_committed_") for path in paths if "/_started_" in path} - commits
     if open_ones or (data and not commits):
-        raise AttemptIncomplete(folder=folder, why=f"Spark has left no {min(open_ones, default='_committed_<id>')}")
+        raise errors.AttemptIncomplete(
+            folder=folder, why=f"Spark has left no {min(open_ones, default='_committed_<id>')}"
+        )
     added: set[str] = set()
     for path in commits:
         try:
             commit = _commit_of(storage.read_bytes(path))
         except msgspec.DecodeError as error:
-            raise AttemptIncomplete(folder=folder, why=f"{path} cannot be read: {error}") from error
+            raise errors.AttemptIncomplete(folder=folder, why=f"{path} cannot be read: {error}") from error
         within = path.rpartition("/")[0]
         added |= {f"{within}/{name}" for name in set(commit.added) - set(commit.removed)}
     if lost := added - paths:
-        raise AttemptIncomplete(folder=folder, why=f"{min(lost)} is committed and is not there")
+        raise errors.AttemptIncomplete(folder=folder, why=f"{min(lost)} is committed and is not there")
     return [file for file in data if file.path in added]
 
 

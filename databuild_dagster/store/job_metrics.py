@@ -8,10 +8,9 @@ from statistics import median
 from threading import Lock
 from typing import Final, NamedTuple
 
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.fold.demands import DERIVATIVE
-from databuild_dagster.model.states import OPEN_JOB_RUNS, JobRunState
+from databuild_dagster.model.states import ARC, OPEN_JOB_RUNS, JobRunState
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.format import BITS, end_of_event, one_of
 from databuild_dagster.store.format import PREFIX as P

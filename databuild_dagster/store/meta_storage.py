@@ -11,7 +11,7 @@ from databuild_dagster.model.meta_storage import LAST, Batch, CompactedRevision,
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.store import Store
-from databuild_dagster.store.work.meta_entries import from_stored
+from databuild_dagster.store.unit_of_work import from_stored
 
 #: Revisions of one answer at most.
 MAX_BATCHES = 1_000

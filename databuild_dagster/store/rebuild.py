@@ -24,7 +24,6 @@ from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.format import LOG_VERSION, META, PROJECTION_VERSION
 from databuild_dagster.store.store import Store
-from databuild_dagster.store.structure import guard_log
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Exceptions that the fold of a damaged event may raise; those of the disk are not among them.
@@ -76,7 +75,9 @@ def recompute(store: Store, work: UnitOfWork, scratch: Store) -> int:
         work.connection.execute(f"DROP TABLE IF EXISTS {table.name}")
     for statement in store.database.ddl(schema.PROJECTIONS):
         work.connection.execute(statement)
-    guard_log(store.database, work.connection)
+    # The log's triggers that are gone, changed, or new since an older version.
+    for statement in schema.GUARDS[store.database.dialect]:
+        work.connection.execute(statement)
     for table in schema.PROJECTIONS:
         _copy(scratch.database.connection(), work.connection, table)
     work.connection.executemany(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model.operations.records import operated_on
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.removals import REMOVED, Held, left_by
+from databuild_dagster.model.removals import REMOVED, RemovalFacts, left_by
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS
@@ -16,7 +16,7 @@ from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.asking import Selection, dataset_range
 from databuild_dagster.store.store import Store
-from databuild_dagster.store.work.taints import OLDEST_OPEN, POINTINGS
+from databuild_dagster.store.work.builds import OLDEST_OPEN, POINTINGS
 
 
 class Removable(NamedTuple):
@@ -24,7 +24,7 @@ class Removable(NamedTuple):
 
     uuid: str
     ref: Ref
-    held: Held
+    held: RemovalFacts
     manifest_uri: str | None
     files: int
     bytes: int
@@ -35,7 +35,7 @@ class Removable(NamedTuple):
     launch_id: str
 
 
-class Stored(NamedTuple):
+class StoredInstance(NamedTuple):
     """An instance and the place of its manifest, if that is known."""
 
     uuid: str
@@ -92,10 +92,10 @@ FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id JOIN {P}job_runs j ON j.id
 JOIN {P}launches l ON l.id = j.launch_id """
 
 #: Fields of the results that are columns of the query.
-_HELD_AS_FOUND = [name for name in Held._fields if name in _Found._fields]
+_HELD_AS_FOUND = [name for name in RemovalFacts._fields if name in _Found._fields]
 _REMOVABLE_AS_FOUND = [name for name in Removable._fields if name in _Found._fields]
 
-_STORED = Selection(Stored, "i", ref="r.ref")
+_STORED = Selection(StoredInstance, "i", ref="r.ref")
 
 #: All instances of refs that have more than one, or a tainted one.
 _CHAINS = f"""
@@ -134,14 +134,14 @@ class Removals:
             AND (i.manifest_state <> '{REMOVED}' OR i.origin IS NOT NULL) ORDER BY r.ref, i.id"""
         return self._removable(self._store.ask(sql, dataset_range(asset)))
 
-    def unfinished(self) -> list[Stored]:
+    def unfinished(self) -> list[StoredInstance]:
         """Removals in progress, perhaps of a dead process; by the index of unfinished ones."""
         sql = f"""
             SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.manifest_state = '{REMOVED}' AND i.cleared_at IS NULL ORDER BY i.id"""
         return _STORED.rows(self._store.ask(sql), manifest_uri=self._store.places.whole)
 
-    def outside(self) -> list[Stored]:
+    def outside(self) -> list[StoredInstance]:
         """Instances whose files belong to another program."""
         sql = f"""
             SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
@@ -167,7 +167,7 @@ class Removals:
         removable = []
         for found, left_seq in zip(instances, left, strict=True):
             fields = found._asdict()
-            held = Held(
+            held = RemovalFacts(
                 **{name: fields[name] for name in _HELD_AS_FOUND},
                 has_manifest=found.manifest_uri is not None,
                 is_operated_on=found.uuid in operated,

@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 from databuild_dagster.store import errors, log
 from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.format import LOG_VERSION, META, PLACE, PROJECTION_VERSION, STORE_ID
+from databuild_dagster.store.log import NOTHING_SEEN, Mark, Witness
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.unit_of_work import UnitOfWork
-from databuild_dagster.store.witness import NOTHING_SEEN, Mark, Witness
 
 P = ParamSpec("P")
 T = TypeVar("T")

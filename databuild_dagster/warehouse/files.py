@@ -1,18 +1,22 @@
 """From written files to their entries in a manifest, and from a manifest back to a table.
 
-Row counts and columns come from the files' own footers; no rows are scanned."""
+Row counts and columns come from the files' own footers; no rows are scanned. Other programs own the files outside of any warehouse
+that a pattern finds: databuild lists and describes them, and never moves, copies or removes them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import category
 
 import msgspec
 
-from databuild_dagster.warehouse import disk, formats, storage
+from databuild_dagster.warehouse import disk, errors, formats, storage
 from databuild_dagster.warehouse.layout import ATTEMPT, Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,
@@ -26,7 +30,6 @@ from databuild_dagster.warehouse.manifest import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
 
 #: The key, in the metadata of a field of Spark, of its type with void for what has no value (`spark.schemas`).
 VOID = "databuild.void"
@@ -266,3 +269,60 @@ def checksum_of_other(path: str) -> str:
     for listed in place.list_files(path, deep=False):
         return listed.checksum or place.checksum(path)
     raise FileNotFoundError(path)
+
+
+class OutsideFile(NamedTuple):
+    """A file and its own schema."""
+
+    entry: FileEntry
+    schema: pa.Schema
+
+
+def whole_pattern(pattern: str) -> str:
+    """The pattern as an absolute path; a url is returned unchanged, `file://` is a path."""
+    if pattern.startswith("file://"):
+        pattern = pattern.removeprefix("file://")
+    if storage.protocol_of(pattern) is not None:
+        return pattern
+    return os.path.abspath(os.path.expanduser(pattern))
+
+
+def find_files(pattern: str) -> list[tuple[str, int]]:
+    """The matching data files, sorted, each with its bytes. Raises `StorageTrouble`, `StorageLibraryMissing`."""
+    return storage.storage_at(pattern).find(pattern)
+
+
+def describe_each(
+    files: Sequence[tuple[str, int]], file_format: formats.FileFormat = formats.WRITTEN
+) -> list[OutsideFile | errors.UnreadableFile]:
+    """Rows, columns and checksum of each file, or its error. Raises `StorageTrouble`, `DiskTrouble`."""
+
+    def describe(file: tuple[str, int]) -> OutsideFile | errors.UnreadableFile:
+        path, size_bytes = file
+        try:
+            with storage.storage_at(path).open_binary(path) as opened:
+                found_bytes = opened.seek(0, os.SEEK_END)
+                if found_bytes != size_bytes:
+                    return errors.UnreadableFile(path=path, why="it is being written to")
+                opened.seek(0)
+                facts = file_format.describe(opened, path)
+            # The footer of a rewritten file may be the same: it has only counts, and the smallest and largest values.
+            checksum = checksum_of_other(path)
+        except FileNotFoundError:
+            return errors.UnreadableFile(path=path, why="it is not there any more")
+        except errors.UnreadableFile as error:
+            return error
+        return OutsideFile(FileEntry(path, size_bytes, facts.rows, checksum), facts.schema)
+
+    return storage.storage_at(files[0][0]).for_each(describe, files) if files else []
+
+
+def is_no_url(path: str) -> bool:
+    """Whether readers of Iceberg open another file for a path or url: they take `#` and `?` for its end, and know no controls."""
+    return any(character in "#?" or category(character) == "Cc" for character in path)
+
+
+def fingerprint_of(files: Sequence[FileEntry]) -> str:
+    """A text that changes when a file comes, goes or changes."""
+    text = "\n".join(sorted(f"{file.uri} {file.bytes} {file.checksum}" for file in files))
+    return sha256(text.encode()).hexdigest()[:16]

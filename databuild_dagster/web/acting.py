@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.command_ids import bare, with_fingerprint
 from databuild_dagster.model.errors import CommandIdUsed, DatabuildError
 from databuild_dagster.shapes.fields import error_as_json

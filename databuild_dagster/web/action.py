@@ -14,7 +14,7 @@ from databuild_dagster.bindings.registry.selections import select_names, select_
 from databuild_dagster.engine.engine import Engine, Outcome, Preview
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.store.queries.events import Change
+from databuild_dagster.store.queries.queries import Change
 from databuild_dagster.web.parameters import Parameter, flag, ref, several, text
 from databuild_dagster.web.refusals import TooManyRefs
 from databuild_dagster.web.state import State

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final, TypedDict
 
 from databuild_dagster.engine.why.want_report import check_partition
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.states import ARC
 from databuild_dagster.shapes.ledger import (
     JobMetricsShape,
     RequestedEntry,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.states import ARC
 from databuild_dagster.shapes.bounded import BoundedBuild, BoundedWant
 from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.web.routes import Ask

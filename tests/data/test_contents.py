@@ -183,8 +183,8 @@ def test_an_instance_that_is_replaced_during_the_comparison_is_left_out(place) -
 def test_files_of_other_programs_are_compared_by_their_bytes(make_world, tmp_path) -> None:
     import pyarrow as pa
 
+    from databuild_dagster.warehouse.files import describe_each
     from databuild_dagster.warehouse.formats import WRITTEN
-    from databuild_dagster.warehouse.outside import describe_each
 
     place = Place(make_world(dataset("a", kind=DatasetKind.BOUNDARY)), str(tmp_path), str(tmp_path / "journal"))
     path = str(tmp_path / "landed.parquet")

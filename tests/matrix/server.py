@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from databuild_dagster.spark.endpoints import accepts
-from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.installed import find_java
 from databuild_dagster.spark.settings import LOOPBACK
 from tests.support.free_port import free_port
 

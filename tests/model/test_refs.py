@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.errors import InvalidRef, InvalidRequest
 from databuild_dagster.model.refs import (
     MAX_REF_BYTES,

@@ -12,7 +12,7 @@ import pytest
 from databuild_dagster.engine.publishing import PUBLISHING
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.touched import TOUCHING, Made, Touched, touched_refs
+from databuild_dagster.model.touched import TOUCHING, MadeInstance, TouchedRefs, touched_refs
 
 
 def example(kind: Any) -> Any:
@@ -37,7 +37,7 @@ def test_every_type_of_event_touches_refs_or_is_known_to_touch_none(kind):
     """Rule 3.6: `TOUCHING` names those that do."""
     touched = touched_refs(event(example(kind)))
 
-    assert (touched != Touched()) is (kind.__struct_config__.tag in TOUCHING)
+    assert (touched != TouchedRefs()) is (kind.__struct_config__.tag in TOUCHING)
     assert bool(touched.published) is (kind.__struct_config__.tag in PUBLISHING)
 
 
@@ -56,7 +56,7 @@ def test_an_arrival_of_the_same_rows_touches_its_ref_and_publishes_nothing():
 
     touched = touched_refs(event(e.LotArrived(arrivals=(news, same))))
 
-    assert touched == Touched(frozenset("ab"), published=(Made("1", "a", None),))
+    assert touched == TouchedRefs(frozenset("ab"), published=(MadeInstance("1", "a", None),))
 
 
 def test_a_dep_miss_touches_its_outputs_and_the_refs_of_a_cycle():
@@ -65,4 +65,4 @@ def test_a_dep_miss_touches_its_outputs_and_the_refs_of_a_cycle():
 
     touched = touched_refs(event(e.JobRunDepMissed(misses=(e.RunMissFact("1", (impact,)),), retry_at=0.0)))
 
-    assert touched == Touched(frozenset("ab"), job_runs=("1",))
+    assert touched == TouchedRefs(frozenset("ab"), job_runs=("1",))

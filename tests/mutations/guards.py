@@ -31,7 +31,7 @@ class Guard:
 ACTING = "tests/web/test_acting.py"
 ALERTS = "tests/features/notices/test_alerts.py"
 APPLICATION = "tests/web/test_application.py"
-ARCS = "tests/model/test_arcs.py"
+ARCS = "tests/model/test_states_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_set_aside_reasons.py"
 AUTHORITY = "tests/web/test_authority.py"
@@ -55,12 +55,12 @@ LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
 LOT_COPIES = "tests/features/lots/copies/test_lot_copies.py"
 LOT_PARTS = "tests/features/lots/parts/test_lot_parts.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
-METADATA = "tests/bindings/declare/test_metadata.py"
+METADATA = "tests/bindings/declare/test_outcomes_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OUTAGES = "tests/engine/test_outages.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 CUT = "tests/engine/test_engine_cut_commits.py"
-WITNESS = "tests/store/test_witness.py"
+WITNESS = "tests/store/test_log_witness.py"
 OPERATION_OUTCOMES = "tests/features/operations/test_outcomes.py"
 OPERATION_STATES = "tests/model/operations/test_states.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
@@ -71,7 +71,7 @@ PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
 RECEIPTS = "tests/features/tables/test_receipts.py"
-PAUSES = "tests/model/decide/test_pauses.py"
+PAUSES = "tests/model/decide/test_datasets_pauses.py"
 PROVIDED_OPERATIONS = "tests/features/operations/test_provided.py"
 OPERATIONS = "tests/features/operations/test_manager.py"
 FAILURES = "tests/spark/test_failures.py"
@@ -80,7 +80,7 @@ REFUSED_ORDERS = "tests/bindings/orchestration/test_refused_orders.py"
 JUDGE = "tests/engine/test_judge.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
-REDEFINING = "tests/engine/test_redefining.py"
+REDEFINING = "tests/engine/test_registering_redefining.py"
 RELOCATING = "tests/features/relocate/test_relocating.py"
 SQLITE = "tests/store/backends/test_sqlite.py"
 TRANSFER = "tests/store/test_transfer.py"
@@ -245,7 +245,7 @@ GUARDS = (
     Guard(
         "a queued job run of a paused ref begins",
         "6.13",
-        "model/decide/pauses.py",
+        "model/decide/datasets.py",
         "else {JobRunState.QUEUED}",
         "else set()",
         (PAUSES,),
@@ -430,7 +430,7 @@ GUARDS = (
         "a job that fails because Ctrl-C canceled its Spark work is marked failed",
         "9.4",
         "features/operations/outcomes.py",
-        "    if job.context.is_interrupted:\n        return Befell.INTERRUPTED\n    if job.failed",
+        "    if job.context.is_interrupted:\n        return JobOutcome.INTERRUPTED\n    if job.failed",
         "    if job.failed",
         (EXECUTOR,),
     ),
@@ -543,7 +543,7 @@ GUARDS = (
     Guard(
         "an arc that failed and left data is missing",
         "10.5",
-        "model/arcs.py",
+        "model/states.py",
         "Rule(_I.FAILED, True, _A.PARTIAL,",
         "Rule(_I.FAILED, True, _A.MISSING,",
         (ARCS,),
@@ -863,7 +863,7 @@ GUARDS = (
     Guard(
         "an arc that comes back passes over what became live meanwhile",
         "10.5",
-        "model/fold/datasets.py",
+        "model/fold/evolve.py",
         "arc.seq = arc.seq if asset in fact.resumed else folding.seq",
         "arc.seq = folding.seq",
         (ARCS_FIRE,),
@@ -976,8 +976,8 @@ GUARDS = (
         "a build launches due refs that it does not need",
         "8.9",
         "engine/planning.py",
-        'Looks(engine, "planning", this.serving)',
-        'Looks(engine, "planning")',
+        'DueLooks(engine, "planning", this.serving)',
+        'DueLooks(engine, "planning")',
         (TICK_SERVING,),
     ),
     Guard(
@@ -1504,7 +1504,7 @@ GUARDS = (
         "a file that a changed manifest leaves out is removed",
         "6.16",
         "features/clean/orphan_files.py",
-        "    except ManifestDiffers:\n",
+        "    except errors.ManifestDiffers:\n",
         "    except NewerManifest:\n",
         ("tests/features/clean/test_orphan_files.py",),
     ),
@@ -1519,7 +1519,7 @@ GUARDS = (
     Guard(
         "a file of an hour that the clocks show twice is adopted for either",
         "10.6",
-        "features/lots/arrivals/file_patterns.py",
+        "features/lots/arrivals/adoption.py",
         "        if start.utcoffset() == other.utcoffset():\n",
         "        if True:\n",
         ("tests/features/lots/arrivals/test_adoption.py",),
@@ -1527,10 +1527,10 @@ GUARDS = (
     Guard(
         "a file with a colon in its name cannot be opened by Spark on a JVM",
         "10.2",
-        "spark/plain_names.py",
+        "spark/plain_copies.py",
         "    found = _COLON.search(path) is not None or (",
         "    found = (",
-        ("tests/spark/test_plain_names.py",),
+        ("tests/spark/test_plain_copies_names.py",),
     ),
     Guard(
         "Sail reads another file for one with wildcards in its name",
@@ -1538,7 +1538,7 @@ GUARDS = (
         "spark/frames.py",
         "plain_names(paths, escapes=reach.names_files)",
         "plain_names(paths, escapes=True)",
-        ("tests/spark/test_plain_names.py",),
+        ("tests/spark/test_plain_copies_names.py",),
     ),
     Guard(
         "a file whose rows Spark leaves out for its name is recorded",
@@ -1546,7 +1546,7 @@ GUARDS = (
         "warehouse/disk.py",
         ' and not name.endswith("._COPYING_")',
         "",
-        ("tests/spark/test_plain_names.py",),
+        ("tests/spark/test_plain_copies_names.py",),
     ),
     Guard(
         "a table lists a file that its readers do not open",
@@ -1647,7 +1647,7 @@ GUARDS = (
     Guard(
         "a full disk keeps the reserve of clean-ups",
         "10.8",
-        "store/backends/write_lock.py",
+        "store/backends/sqlite_file.py",
         "                file.truncate(0)\n",
         "                pass\n",
         ("tests/store/backends/test_sqlite.py::test_the_reserve_is_given_back_to_a_full_disk_alone",),
@@ -1703,7 +1703,7 @@ GUARDS = (
     Guard(
         "gc expires a tagged snapshot",
         "10.10",
-        "features/tables/iceberg_snapshots.py",
+        "features/tables/iceberg_manifests.py",
         "        if end >= since * 1000 or snapshot.snapshot_id in named\n",
         "        if end >= since * 1000\n",
         (f"{RECEIPTS}::test_gc_keeps_a_tagged_snapshot_and_its_data",),
@@ -1728,7 +1728,7 @@ GUARDS = (
         "a snapshot of another writer counts as ours",
         "10.10",
         "features/tables/iceberg.py",
-        "        if mark is None:\n            raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)\n",
+        "        if mark is None:\n            raise errors.ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)\n",
         "        mark = mark or Mark(table.properties[STORE_ID], 0)\n",
         (f"{PUBLISHER}::test_a_snapshot_of_another_writer_is_refused_or_replaced",),
     ),
@@ -1743,10 +1743,12 @@ GUARDS = (
     Guard(
         "a sample of rows reads a large file as a whole",
         "15",
-        "features/compare/sample_files.py",
+        "features/compare/samples.py",
         "        if wanted > min(self._left, self._left_of_column) or ",
         "        if ",
-        ("tests/features/compare/test_sample_files.py::test_a_column_whose_first_values_are_too_large_is_left_out",),
+        (
+            "tests/features/compare/test_samples_sample_files.py::test_a_column_whose_first_values_are_too_large_is_left_out",
+        ),
     ),
     Guard(
         "the graph of an earlier event has inputs that were recorded later",
@@ -1839,7 +1841,7 @@ GUARDS = (
     Guard(
         "a day is read as a week",
         "2.6",
-        "engine/redefining.py",
+        "engine/registering.py",
         "        engine.handle(TaintPartitions(seen=tuple(live), uuids=tuple(tainted), reason=why), actor=actor)\n",
         "        pass\n",
         (f"{REDEFINING}::test_one_sentence_says_what_becomes_of_earlier_instances",),
@@ -1847,7 +1849,7 @@ GUARDS = (
     Guard(
         "a build of another window becomes live",
         "2.6",
-        "engine/redefining.py",
+        "engine/registering.py",
         "            engine.handle(CancelJobRuns(job_run_ids=ids, reason=why, keep_wants=True), actor=actor)\n",
         "            pass\n",
         (f"{REDEFINING}::test_a_build_of_another_window_ends_and_its_want_stays",),
@@ -1855,7 +1857,7 @@ GUARDS = (
     Guard(
         "an instance is judged by the last definition and not by its own",
         "2.6",
-        "engine/redefining.py",
+        "engine/registering.py",
         "        return self._texts[max(bisect_right(self._seqs, seq) - 1, 0)] if self._texts else None\n",
         "        return self.last\n",
         (f"{REDEFINING}::test_a_definition_in_between_without_the_key_changes_nothing",),
@@ -1911,10 +1913,10 @@ GUARDS = (
     Guard(
         "a launch of many job runs is slow when one job run would be",
         "8.3",
-        "engine/why/slow_launches.py",
+        "engine/why/reasons.py",
         "of_one * len(queries.job_runs_of_launch(run.launch_id))",
         "of_one",
-        ("tests/engine/why/test_slow_launches.py",),
+        ("tests/engine/why/test_reasons_slow_launches.py",),
     ),
     Guard(
         "who may only read a file does not notice its next writer, if another one was there before",
@@ -2101,10 +2103,10 @@ GUARDS = (
     Guard(
         "a host whose clock is ahead puts the log of all hosts ahead",
         "3.1",
-        "engine/store_clock.py",
+        "engine/log_time.py",
         "return wall + last.ahead",
         "return wall",
-        ("tests/engine/test_store_clock.py",),
+        ("tests/engine/test_log_time_store_clock.py",),
     ),
     Guard(
         "Dagster's run monitoring ends a build that a command executes itself",

@@ -11,7 +11,6 @@ from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.ports import Observation
 from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind
 from databuild_dagster.model.errors import MissingRow, NotPaused
@@ -26,7 +25,7 @@ from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import ended_of
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import ARC, InstanceState
 from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.model.wording import utf8
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats

@@ -12,11 +12,11 @@ from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow
 from databuild_dagster.spark.schemas import columns_of
+from databuild_dagster.warehouse.files import describe_each, find_files
 from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
-from databuild_dagster.warehouse.outside import describe_each, find_files
 from tests.support.instances import landed_manifest
 
 NOON = datetime(2013, 1, 1, 12)

@@ -12,8 +12,8 @@ from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.plain_copies import readable_paths
 from databuild_dagster.spark.schemas import columns_of, united_columns
+from databuild_dagster.warehouse.files import describe_each, find_files
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.outside import describe_each, find_files
 from tests.spark.sorted_rows import rows
 from tests.support.instances import landed_manifest
 

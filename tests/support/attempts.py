@@ -27,7 +27,7 @@ from .catalog import dataset
 from .world import World
 
 if TYPE_CHECKING:
-    from databuild_dagster.features.clean.cleaning import Cleaner, Done
+    from databuild_dagster.features.clean.cleaning import Cleaner, CleaningResult
 
 DAYS = ("1", "2", "3")
 
@@ -100,7 +100,7 @@ class Attempts:
     def remains(self) -> WarehouseRemains:
         return WarehouseRemains(self.world.engine, self.warehouse.root)
 
-    def clean(self) -> Done:
+    def clean(self) -> CleaningResult:
         """`databuild gc --leftovers --yes`."""
         return self.cleaner.carry_out(self.cleaner.plan_clean())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from databuild_dagster.spark.java import JVM_OPTIONS
+from databuild_dagster.spark.installed import JVM_OPTIONS
 
 
 def child_environment() -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
-from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.installed import find_java
 from databuild_dagster.spark.settings import worker_python
 
 from .free_port import LOOPBACK, free_port

@@ -32,7 +32,7 @@ from .catalog import dataset
 from .world import World
 
 if TYPE_CHECKING:
-    from databuild_dagster.features.clean.cleaning import Cleaner, Plan
+    from databuild_dagster.features.clean.cleaning import Cleaner, CleaningPlan
 
 ASSETS = ("a", "b")
 
@@ -109,7 +109,7 @@ class Home:
         self.world.handle(c.ArriveLots(arrivals=(arrival,)))
         return uuid
 
-    def gc(self, keep: int = 0, older_than_seconds: float = 0.0, *, tainted: bool = False) -> Plan:
+    def gc(self, keep: int = 0, older_than_seconds: float = 0.0, *, tainted: bool = False) -> CleaningPlan:
         return self.cleaner.plan_gc(keep=keep, older_than_seconds=older_than_seconds, tainted=tainted)
 
     def files(self, ref: str, uuid: str) -> list[str]:

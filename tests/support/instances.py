@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.refs import AnyRef, Ref, asset_of, derive_partition_uuid, parse_ref
 from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.spark.staging import Known, publish, stage_instance, staging
+from databuild_dagster.warehouse.files import OutsideFile
 from databuild_dagster.warehouse.formats import WRITTEN, FileFormat
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, TableSchema, UriType
-from databuild_dagster.warehouse.outside import OutsideFile
 
 
 def write_instance(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.spark import reach
-from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.installed import find_java
 from databuild_dagster.spark.session import open_session
 
 from .child_environment import child_environment

@@ -28,10 +28,10 @@ from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, InstanceState
 from databuild_dagster.store.ledger import LedgerEntry
 from databuild_dagster.store.log import Head
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.store.queries.datasets import ArcView
 from databuild_dagster.store.queries.instances import Instance, Taint
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 from databuild_dagster.store.queries.planning import MAX_PARTS, DueRef, DueRefs
+from databuild_dagster.store.queries.queries import ArcView
 from databuild_dagster.store.queries.wants import WantView
 
 from .memory_view import ROW_BITS, MemoryView

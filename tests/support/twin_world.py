@@ -15,7 +15,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store import schema
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.work.meta_entries import from_stored
+from databuild_dagster.store.unit_of_work import from_stored
 
 from .model_world import ModelWorld, differences
 from .world import World

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.errors import Refused
@@ -28,10 +28,10 @@ from databuild_dagster.spark.frames import filter_in, filtered, read_arrow, read
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.staging import publish, stage_instance
+from databuild_dagster.warehouse.files import describe_each, find_files
 from databuild_dagster.warehouse.filters import parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, manifest_fact, write_manifest
-from databuild_dagster.warehouse.outside import describe_each, find_files
 from tests.support.instances import landed_manifest, write_instance
 from tests.support.published import PublishedWorld
 from tests.support.table_readers import iceberg_table

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from databuild_dagster.warehouse.errors import ListedFileLost, UnreadableFile
-from databuild_dagster.warehouse.files import read_table, table_schema
+from databuild_dagster.warehouse.files import describe_each, find_files, read_table, table_schema, whole_pattern
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -20,7 +20,6 @@ from databuild_dagster.warehouse.manifest import (
     with_whole_uris,
     write_manifest,
 )
-from databuild_dagster.warehouse.outside import describe_each, find_files, whole_pattern
 from tests.support.written import ASSET, UUID, manifest_of, numbers, publish
 
 

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from databuild_dagster.warehouse.errors import UnknownFormat, UnreadableFile
-from databuild_dagster.warehouse.files import read_table
+from databuild_dagster.warehouse.files import describe_each, find_files, fingerprint_of, read_table
 from databuild_dagster.warehouse.formats import READABLE, WRITTEN, FileFormat, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
-from databuild_dagster.warehouse.outside import describe_each, find_files, fingerprint_of
 from tests.support.instances import write_instance
 from tests.support.orc import Orc
 

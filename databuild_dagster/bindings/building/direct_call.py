@@ -16,7 +16,7 @@ from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import DepMiss
 from databuild_dagster.bindings.reading.spark_resource import temporary_session
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.refs import AnyRef, Ref, make_ref, parse_ref
 from databuild_dagster.spark.frames import united
 

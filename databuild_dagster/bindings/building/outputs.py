@@ -16,8 +16,7 @@ from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Too
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput, Failed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.gates import Gate, GateClosed, Verdict, described, verdict_of
-from databuild_dagster.bindings.declare.metadata import storable
-from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss, Empty
+from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss, Empty, storable
 from databuild_dagster.bindings.declare.parameters import STAYS_PLAIN, kind_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import OutputFact

@@ -28,7 +28,7 @@ from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, cla
 from databuild_dagster.bindings.claims.run_messages import NotBuilt, NotLive, not_live
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
-from databuild_dagster.bindings.declare.metadata import InvalidMetadata, storable
+from databuild_dagster.bindings.declare.outcomes import InvalidMetadata, storable
 from databuild_dagster.bindings.declare.parameters import kind_of
 from databuild_dagster.bindings.display.materialization import page_metadata
 from databuild_dagster.bindings.display.ui_events import Painter

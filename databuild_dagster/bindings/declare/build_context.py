@@ -12,8 +12,7 @@ from dagster import AssetExecutionContext, AssetKey, DagsterInstance, DagsterRun
 from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
 
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.declare.metadata import storable
-from databuild_dagster.bindings.declare.outcomes import texts_of
+from databuild_dagster.bindings.declare.outcomes import storable, texts_of
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, asset_of, parse_ref, partition_key_of
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from dagster import AssetCheckResult, AssetCheckSeverity
 
-from databuild_dagster.bindings.declare.metadata import storable
-from databuild_dagster.bindings.declare.outcomes import BadResult
+from databuild_dagster.bindings.declare.outcomes import BadResult, storable
 from databuild_dagster.bindings.declare.parameters import (
     InvalidAsset,
     Parameter,

@@ -1,11 +1,14 @@
-"""The outcomes of an asset's function besides a frame: empty on purpose, an input missing, a transient error."""
+"""The outcomes of an asset's function besides a frame: empty on purpose, an input missing, a transient error; and its metadata."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
 
+import dagster as dg
 from dagster import AssetKey, RetryRequested
 
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, parse_ref
 
 _ByName = Mapping[str, AnyRef | Iterable[AnyRef]]
@@ -62,3 +65,26 @@ MAY_RETRY: Final = (Transient, RetryRequested)
 
 class BadResult(Exception):
     """An asset's function returned an invalid result; the message has the valid ones."""
+
+
+class InvalidMetadata(DatabuildError):
+    """Dagster cannot store the metadata {name!r} of {of}: the value is a {type}."""
+
+    hint = (
+        "Give a text in UTF-8, a number of Python, a list or dict of these, or a dagster.MetadataValue; "
+        "convert another value, as in float(value) or str(value)."
+    )
+
+
+def storable(metadata: Mapping[str, Any], of: str) -> Mapping[str, Any]:
+    """The metadata as values of Dagster, which it can write to its event log and show. Raises `InvalidMetadata`."""
+    found: dict[str, Any] = {}
+    for name, value in metadata.items():
+        try:
+            event = dg.AssetMaterialization("metadata", metadata={name: value})
+            json.dumps(json.loads(dg.serialize_value(event)), ensure_ascii=False).encode()
+        except Exception as error:  # Dagster, json and the value's own class raise several kinds.
+            kind = type(value)
+            raise InvalidMetadata(name=name, of=of, type=f"{kind.__module__}.{kind.__qualname__}") from error
+        found.update(event.metadata)
+    return found

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from databuild_dagster.data.home import existing_home, store_url_of_home
 from databuild_dagster.data.read_plan import AsOf, moment_of, store_at
-from databuild_dagster.engine.log_time import LogTime
+from databuild_dagster.engine.log_time import LogTime, StoreClock
 from databuild_dagster.engine.publishing import Publication
-from databuild_dagster.engine.store_clock import StoreClock
 from databuild_dagster.model.coordination import Answer, answer_of, while_paused, why_refused
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 from databuild_dagster.model.pauses import why_refused as why_paused

@@ -23,7 +23,7 @@ import msgspec
 from databuild_dagster.bindings.reading.lookups import opened_store
 from databuild_dagster.data import read_plan
 from databuild_dagster.data.home import existing_home
-from databuild_dagster.engine.redefining import as_of as definition_as_of
+from databuild_dagster.engine.registering import as_of as definition_as_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, asset_of, parse_ref, partition_key_of

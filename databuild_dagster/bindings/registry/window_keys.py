@@ -1,7 +1,8 @@
-"""Lots of Dagster's time windows that no lot id names: in a time zone, with an offset, of weeks, months, any schedule (rule 10.1).
+"""The lots of a dataset for lists and gap reports: by lot ids where it has these, else by Dagster's windows (rule 10.1).
 
-A lot is one window, named by its partition key. Dagster computes windows and keys, those of days with 23 and 25 hours included.
-Where the clock of a zone changes by half an hour, Dagster's hours depend on the first one, so they are listed from there.
+A lot of Dagster's windows is one window, named by its partition key: in a time zone, with an offset, of weeks, months, any
+schedule. Dagster computes windows and keys, those of days with 23 and 25 hours included. Where the clock of a zone changes by half
+an hour, Dagster's hours depend on the first one, so they are listed from there.
 """
 
 from __future__ import annotations
@@ -11,18 +12,110 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property, lru_cache
 from itertools import islice, pairwise, takewhile
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
-from dagster import TimeWindow, TimeWindowPartitionsDefinition, partition_loading_context
+from dagster import MultiPartitionsDefinition, TimeWindow, TimeWindowPartitionsDefinition, partition_loading_context
 
 from databuild_dagster.bindings.adapter.dagster_private import key_of_window, window_start_before, windows_from
-from databuild_dagster.bindings.registry.lot_partitions import LotKeys, NoLotKey, both_ends_in, unit_of_schedule
+from databuild_dagster.bindings.registry.lot_partitions import (
+    LotKeys,
+    NoLotKey,
+    both_ends_in,
+    lot_keys_if_any,
+    unit_of_schedule,
+)
+from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.wording import when
+from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
+from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.lots import MAX_LOTS, Cadence, Expected, InvalidLotRange, LotRange, TooManyLots
 from databuild_dagster.model.refs import make_ref
+
+
+class NoLots(Refused):
+    """{asset} has no lots: {why}."""
+
+    hint = (
+        "Lots are the partitions of a definition in time, of one dimension: DailyPartitionsDefinition, "
+        "MonthlyPartitionsDefinition, TimeWindowPartitionsDefinition and so on."
+    )
+
+
+def lots_of(dataset: DatasetSpec) -> Lots:
+    """The lots of a dataset. Raises `NoLots`."""
+    found = lot_keys_if_any(dataset) or _window_keys(dataset.asset, dataset.partitions)
+    if isinstance(found, str):
+        raise NoLots(asset=dataset.asset, why=found)
+    return found
+
+
+def lots_if_any(dataset: DatasetSpec) -> Lots | None:
+    """The lots of a dataset, None if it has none."""
+    try:
+        return lots_of(dataset)
+    except NoLots:
+        return None
+
+
+@lru_cache(maxsize=MAX_UNPACKED)
+def _window_keys(asset: str, text: str | None) -> WindowKeys | str:
+    """The windows of a definition, or why they are no lots."""
+    partitions = partitions_from(text)
+    if partitions is None:
+        return "it has no partitions"
+    if isinstance(partitions, MultiPartitionsDefinition):
+        return "a partition of several dimensions is not one interval"
+    if not isinstance(partitions, TimeWindowPartitionsDefinition):
+        return "its partitions are no intervals of time"
+    windows = WindowKeys(asset, partitions)
+    keys = [windows.key_of(window) for window in windows.sample]
+    if len(set(keys)) < len(keys):
+        return f"its key format {partitions.fmt!r} gives several lots of {windows.cadence} the same key"
+    return windows
+
+
+class InvalidTime(InvalidRequest):
+    """{what} is {value!r}, which is not possible: {why}."""
+
+    hint = (
+        "Write a partition key, a day such as 2023-02-27, a time with its offset such as 2023-02-27T23:55Z, or a lot id if "
+        "its lots have ids."
+    )
+
+
+def moment_of(name: str, text: str | None, lots: Lots) -> float | None:
+    """The moment that a person names as the end of a range of lots (rule 10.7).
+
+    It is a lot or a partition key, which begins there, a day of the partitions' zone, or a time. `name` is
+    the option or parameter, for messages. Raises `InvalidTime`, `InvalidLot`, `NoLotKey`.
+    """
+    if text is None:
+        return None
+    try:
+        return lots.start_of(text)
+    except NoLotKey as error:
+        no_key = error
+    if text[:1].isdigit() and "P" in text.upper():
+        return lots.start_of_lot(text)
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(lots.cadence.timezone)).timestamp()
+    try:
+        at = datetime.fromisoformat(text)
+        why = "it does not say in which time zone" if at.utcoffset() is None else None
+    except ValueError:
+        why = "that is no day, no time and no lot"
+    if why is not None:
+        raise InvalidTime(what=name, value=text, why=f"{why}, and as a partition key {no_key.facts['why']}")
+    return at.timestamp()
+
 
 #: Intervals of one chunk, and intervals before it that may overlap its first one.
 CHUNK = 300
@@ -289,3 +382,7 @@ class Windows:
                 return
             if interval.start >= start:
                 yield interval
+
+
+#: The lots of one dataset: with lot ids, or all others.
+Lots = LotKeys | WindowKeys

@@ -12,14 +12,14 @@ from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.judge import PLAIN_HOLDER
 from databuild_dagster.engine.outages import in_words as outage_in_words
 from databuild_dagster.engine.outages import needs_of, outages
-from databuild_dagster.engine.why.slow_launches import Running, slow_launches
+from databuild_dagster.engine.why.reasons import StartedRun, slow_launches
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.need import DATA_OF_STATE, Action, Maker, need_of, wanted_as
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.store.queries.planning import Awaited
+from databuild_dagster.store.queries.planning import AwaitedRun
 
 #: Job runs that are read, and launches of these that a sentence names.
 MAX_AWAITED = 1000
@@ -30,7 +30,7 @@ _S = InstanceState
 class Waiting(NamedTuple):
     """The causes for which served refs wait. Without any, nothing known will make them live."""
 
-    job_runs: list[Awaited]
+    job_runs: list[AwaitedRun]
     #: The time of the next retry.
     retry_at: float | None
     #: By launch id, a clause about each that runs much longer than usual.
@@ -49,7 +49,7 @@ class Waiting(NamedTuple):
             return f"the end of an outage: {'; '.join(self.outages)}"
         return "nothing that is known" if self.retry_at is None else f"the retry at {when(self.retry_at)}"
 
-    def _of_launch(self, runs: list[Awaited]) -> str:
+    def _of_launch(self, runs: list[AwaitedRun]) -> str:
         refs = few_of([run.ref for run in runs], 1)
         does = "is queued" if runs[0].state is JobRunState.QUEUED else "builds it"
         slow = self.slow.get(runs[0].launch_id, "")
@@ -74,11 +74,11 @@ def awaited_by(engine: Engine, serving: Collection[Ref], planned_at: float) -> W
         found = queries.awaited([ref for run in runs for ref in run.refs], MAX_AWAITED) if runs else []
     retry_at = min((entry.retry_at for entry in due if entry.retry_at is not None), default=None)
     started = [run for run in found if run.state is JobRunState.RUNNING]
-    running = (Running(run.launch_id, run.job_run, run.ref, run.since) for run in started)
+    running = (StartedRun(run.launch_id, run.job_run, run.ref, run.since) for run in started)
     return Waiting(found, retry_at, slow_launches(queries, running, engine.now()), held)
 
 
-def process_of(run: Awaited) -> str:
+def process_of(run: AwaitedRun) -> str:
     """The process that executes a job run, or is to start it, in words."""
     if run.holder is not None and run.holder.startswith(PLAIN_HOLDER):
         return f"Dagster run {run.dagster_run_id}"

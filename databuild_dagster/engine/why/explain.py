@@ -24,7 +24,7 @@ from databuild_dagster.engine.planning import RoomLeft, built_here, decide_level
 from databuild_dagster.engine.set_aside import SetAside, arc_name, launch_name, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.built_again import built_again, to_cancel
-from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
+from databuild_dagster.engine.why.reasons import NAMED, KnownRefs, counted, look_up
 from databuild_dagster.engine.wording import pause_in_words, to_resume, to_retry, when
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
@@ -194,14 +194,14 @@ class _Following:
         self._now = engine.now()
         self._clock = engine.clock()
         self._seen: set[Ref] = set()
-        self._known: dict[Ref, Known] = {}
+        self._known: dict[Ref, KnownRefs] = {}
         #: By location.
         self._levels: dict[str, dict[Ref, Need]] = {}
         #: What the next tick sets aside, and why.
         self._aside = SetAside()
         self.causes: list[Cause] = []
 
-    def known(self, ref: Ref) -> Known:
+    def known(self, ref: Ref) -> KnownRefs:
         """The store's facts about a ref, read once."""
         if ref not in self._known:
             self._known[ref] = look_up(self._queries, [ref], self._now)
@@ -261,7 +261,7 @@ class _Following:
             leads_to = [missing for missing in leads_to if states[missing] in LEASED | FAILING]
         return sentences, leads_to
 
-    def _set_aside(self, need: Need, known: Known, ref: Ref) -> list[str]:
+    def _set_aside(self, need: Need, known: KnownRefs, ref: Ref) -> list[str]:
         """The reasons recorded for the ref, its arc, its launch or files of its boundary, unless the next tick's own is known."""
         names = [arc_name(asset_of(ref)), *([] if ref in self._aside else [ref])]
         if need.data is Data.BUILDING:
@@ -280,7 +280,7 @@ class _Following:
             for aside in asides
         ]
 
-    def _need(self, known: Known, ref: Ref) -> tuple[Need, str]:
+    def _need(self, known: KnownRefs, ref: Ref) -> tuple[Need, str]:
         """The row, and why no job can build the ref, if so."""
         data, unbuildable = DATA_OF_STATE[known.state(ref)], ""
         if data not in (Data.OPEN, Data.WAITING):
@@ -317,7 +317,7 @@ class _Following:
             self._levels[location] |= {Ref(name): need_of(Data.OPEN, Maker.NOTHING) for name in self._aside}
         return self._levels[location]
 
-    def _led_to(self, need: Need, known: Known, ref: Ref) -> Sequence[Ref]:
+    def _led_to(self, need: Need, known: KnownRefs, ref: Ref) -> Sequence[Ref]:
         match need.leads_to:
             case LeadsTo.NONE:
                 return self._absent_sources(ref) if need.reason is Reason.UNWANTED else ()
@@ -341,7 +341,7 @@ class _Following:
         return spec
 
     def _sentences(
-        self, need: Need, known: Known, ref: Ref, why: str, leads_to: Sequence[Ref], unbuildable: str
+        self, need: Need, known: KnownRefs, ref: Ref, why: str, leads_to: Sequence[Ref], unbuildable: str
     ) -> list[str]:
         """A sentence for each reason of the table; where a tick must act, also whether an orchestrator runs."""
         match need.reason:
@@ -401,7 +401,7 @@ class _Following:
             case _:
                 assert_never(need.reason)
 
-    def _lease(self, known: Known, ref: Ref) -> list[str]:
+    def _lease(self, known: KnownRefs, ref: Ref) -> list[str]:
         run = known.job_runs[ref]
         launch = self._queries.launch(run.launch_id)
         assert launch is not None, "a job run has a launch"
@@ -435,7 +435,7 @@ class _Following:
         wants = self._queries.wants_of_ref(ref)
         return f": the last want for it, {wants[-1].id}, is {wants[-1].state.value}" if wants else ""
 
-    def _backoff(self, known: Known, ref: Ref) -> str:
+    def _backoff(self, known: KnownRefs, ref: Ref) -> str:
         wanted, canonical = self._queries.wanted([ref])[ref], known.canonical[ref]
         parts = [f"attempt {wanted.attempts} of {MAX_ATTEMPTS} failed"] if wanted.attempts else []
         if uncounted := wanted.outages + max(wanted.losses - wanted.attempts, 0):
@@ -444,7 +444,7 @@ class _Following:
         after = f", after: {one_line(canonical.reason)}" if canonical.reason else ""
         return f"its backoff ends at {when(canonical.retry_at or 0.0)}{attempts}{after}"
 
-    def _since(self, known: Known, ref: Ref, why: str) -> str:
+    def _since(self, known: KnownRefs, ref: Ref, why: str) -> str:
         """Why it is open and since when it is wanted; after a cancellation also the command that prevents another build."""
         since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
         job_run_id = known.canonical[ref].job_run if known.state(ref) is _S.UP_FOR_RETRY else None
@@ -453,7 +453,7 @@ class _Following:
             return since
         return f"{since}; its job run was canceled: {' '.join(built_again(self._engine, [ref]))}".rstrip(".")
 
-    def _due(self, known: Known, ref: Ref, why: str) -> list[str]:
+    def _due(self, known: KnownRefs, ref: Ref, why: str) -> list[str]:
         """The next tick launches it, if there is one."""
         location = self._spec(ref).location
         since = self._since(known, ref, why)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Foreign, Observation
-from databuild_dagster.engine.why.reasons import Known, look_up
+from databuild_dagster.engine.why.reasons import KnownRefs, look_up
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.model.need import DATA_OF_STATE, Data, Maker, Reason, maker_of, need_of
 from databuild_dagster.model.plan import JobGraph, launch_sets
@@ -100,7 +100,7 @@ def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) ->
     return AnnotatedPlan(graph, verdicts, passed_over, _launches(engine, graph, fates))
 
 
-def _observed(graph: JobGraph, known: Known, foreign: Foreign | None) -> dict[Ref, Observation]:
+def _observed(graph: JobGraph, known: KnownRefs, foreign: Foreign | None) -> dict[Ref, Observation]:
     """Foreign refs as the next tick will see them (rule 6.11)."""
     if foreign is None:
         return {}
@@ -152,7 +152,7 @@ _ASKS = frozenset({_Fate.WAITING, _Fate.DUE, _Fate.STUCK})
 class _Fates:
     """The two passes and their results."""
 
-    def __init__(self, graph: JobGraph, known: Known, observed: Mapping[Ref, Observation], now: float) -> None:
+    def __init__(self, graph: JobGraph, known: KnownRefs, observed: Mapping[Ref, Observation], now: float) -> None:
         self._graph = graph
         self._known = known
         self._observed = observed

@@ -5,17 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from statistics import median
+from typing import Final, NamedTuple
 
-from databuild_dagster.engine.why.slow_launches import Running, slow_launches
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.pauses import PauseInForce
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.model.wording import few_of, one_line, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Taint
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
+
+#: A launch is slow after so many times its usual duration, which needs so many past launches, and not before so many seconds.
+TIMES_USUAL: Final = 5
+MIN_PAST: Final = 3
+MIN_SECONDS: Final = 60.0
+
+
+class StartedRun(NamedTuple):
+    """A job run that has started."""
+
+    launch_id: str
+    job_run: str
+    ref: Ref
+    since: float
+
+
+def slow_launches(queries: Queries, running: Iterable[StartedRun], now: float) -> dict[str, str]:
+    """A clause about each slow launch among those of some job runs, by launch id (rule 8.3).
+
+    The usual duration of a job run is that of `ledger metrics`; those of a launch count together.
+    """
+    found: dict[str, str] = {}
+    for run in {run.launch_id: run for run in running if now - run.since >= MIN_SECONDS}.values():
+        spans = queries.launch_spans(asset_of(run.ref))
+        of_one = median(span.seconds / span.n_job_runs for span in spans) if len(spans) >= MIN_PAST else 0.0
+        usual = of_one * len(queries.job_runs_of_launch(run.launch_id))
+        if usual and now - run.since >= TIMES_USUAL * usual:
+            found[run.launch_id] = (
+                f", {(now - run.since) / usual:.0f} times as long as usual, so its work may stand still: "
+                f"`databuild job-run cancel --retry {typed(run.job_run)}` builds it again"
+            )
+    return found
+
 
 _S = InstanceState
 #: Names of missing inputs that one sentence lists.
@@ -41,7 +75,7 @@ def counted(counts: Mapping[InstanceState | None, int]) -> str:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRefs:
     """The store's facts about refs."""
 
     canonical: dict[Ref, Canonical]
@@ -106,7 +140,7 @@ class Known:
         return f"being built by job run {run.id} since {when(run.started_at)}{self.slow.get(run.launch_id, '')}"
 
 
-def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> Known:
+def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
     """The store's facts about these refs now."""
     canonical = queries.canonical(list(refs))
 
@@ -120,12 +154,12 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> Known:
     started = [(run, run.started_at) for run in job_runs.values() if run.started_at is not None]
     taints = queries.taints_in_force(tainted.values()) if tainted else {}
     missing = queries.missing_of_each(waiting.values()) if waiting else {}
-    return Known(
+    return KnownRefs(
         canonical=canonical,
         job_runs={ref: job_runs[job_run_id] for ref, job_run_id in building.items()},
         taints={ref: taints.get(uuid, ()) for ref, uuid in tainted.items()},
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
         states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))),
         pauses=queries.paused(canonical, now),
-        slow=slow_launches(queries, (Running(run.launch_id, run.id, run.refs[0], at) for run, at in started), now),
+        slow=slow_launches(queries, (StartedRun(run.launch_id, run.id, run.refs[0], at) for run, at in started), now),
     )

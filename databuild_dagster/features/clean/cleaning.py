@@ -34,7 +34,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED, Reason, reason_of, why_kept
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
-from databuild_dagster.store.removals import Removable, Removals, Stored
+from databuild_dagster.store.removals import Removable, Removals, StoredInstance
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import (
     ATTEMPT,
@@ -56,7 +56,7 @@ MAX_AT_ONCE = 200
 _ENDED_BY_OTHERS = frozenset({JobRunState.LOST, JobRunState.CANCELED})
 
 
-class Going(NamedTuple):
+class PlannedRemoval(NamedTuple):
     """An instance whose data is to be removed."""
 
     uuid: str
@@ -67,7 +67,7 @@ class Going(NamedTuple):
     warehouse: Warehouse
 
 
-class Kept(NamedTuple):
+class KeptInstance(NamedTuple):
     """An instance whose data stays."""
 
     uuid: str
@@ -76,16 +76,16 @@ class Kept(NamedTuple):
 
 
 @dataclass
-class Plan:
+class CleaningPlan:
     """The removals to carry out, and the instances that stay."""
 
     #: Whether tainted instances without a successor may be removed.
     tainted: bool = False
-    going: list[Going] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
+    going: list[PlannedRemoval] = field(default_factory=list)
+    kept: list[KeptInstance] = field(default_factory=list)
     leftovers: list[Unlisted] = field(default_factory=list)
     #: Instances whose removal was begun and not ended.
-    unfinished: list[Stored] = field(default_factory=list)
+    unfinished: list[StoredInstance] = field(default_factory=list)
     #: Each root, and why this store must leave it alone; None where it owns the root (rule 3.11).
     roots: dict[str, str | None] = field(default_factory=dict)
     #: Keepers forget what was replaced so long ago, such as snapshots of published tables, before anything is removed.
@@ -99,14 +99,14 @@ class Plan:
 
 
 @dataclass
-class Done:
+class CleaningResult:
     """The removals that were carried out."""
 
-    going: list[Going] = field(default_factory=list)
-    finished: list[Stored] = field(default_factory=list)
+    going: list[PlannedRemoval] = field(default_factory=list)
+    finished: list[StoredInstance] = field(default_factory=list)
     leftovers: list[Unlisted] = field(default_factory=list)
     #: Instances that stay because their lot changed meanwhile.
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptInstance] = field(default_factory=list)
     #: (ref or path, why): the next clean-up retries it.
     failed: list[tuple[str, str]] = field(default_factory=list)
 
@@ -123,7 +123,7 @@ class Cleaner:
 
     # Files of failed attempts
 
-    def plan_clean(self, scope: Collection[str] = ()) -> Plan:
+    def plan_clean(self, scope: Collection[str] = ()) -> CleaningPlan:
         """The files of attempts that never became live, of these datasets and refs or of all. Raises `UnknownAsset`."""
         scope, assets = frozenset(scope), self._assets_of(scope)
         plan = self._new_plan(scope)
@@ -177,24 +177,24 @@ class Cleaner:
 
         return unlisted_in_attempts(queries, warehouse, stored, listed, self._engine.clock(), is_over, elsewhere)
 
-    def _new_plan(self, scope: Collection[str], *, tainted: bool = False) -> Plan:
+    def _new_plan(self, scope: Collection[str], *, tainted: bool = False) -> CleaningPlan:
         """A plan with the roots, and with the unfinished removals in those that the store owns."""
         self._ownership = Ownership(self._engine.store)
         roots = {warehouse.root: self._ownership.why_not(warehouse) for warehouse in self._warehouses}
         unfinished = [stored for stored in self._unfinished(scope) if self._own(self._places_of(stored))]
-        return Plan(tainted=tainted, unfinished=unfinished, roots=roots)
+        return CleaningPlan(tainted=tainted, unfinished=unfinished, roots=roots)
 
     def _own(self, warehouses: Iterable[Warehouse]) -> list[Warehouse]:
         return [warehouse for warehouse in warehouses if self._ownership.why_not(warehouse) is None]
 
-    def _places_of(self, stored: Stored) -> list[Warehouse]:
+    def _places_of(self, stored: StoredInstance) -> list[Warehouse]:
         """The warehouses that may have the files of an instance."""
         uri = stored.manifest_uri
         return self._warehouses if uri is None else [Warehouse.of_manifest(uri, asset_of(stored.ref))]
 
     def _take_in(
         self,
-        plan: Plan,
+        plan: CleaningPlan,
         found: Removable,
         folder: Folder,
         warehouse: Warehouse,
@@ -206,7 +206,7 @@ class Cleaner:
         if found.held.manifest_state == REMOVED:
             # A process that was taken for dead has written after the removal.
             if files:
-                plan.unfinished.append(Stored(found.uuid, found.ref, f"{folder.path}/{MANIFEST_NAME}"))
+                plan.unfinished.append(StoredInstance(found.uuid, found.ref, f"{folder.path}/{MANIFEST_NAME}"))
             return
         if found.held.was_live:
             return
@@ -216,16 +216,16 @@ class Cleaner:
             if not remains.is_over(found.launch_id, runs):
                 why = "its job run was ended from outside, and its process may still be writing"
         if why is not None:
-            plan.kept.append(Kept(found.uuid, found.ref, why))
+            plan.kept.append(KeptInstance(found.uuid, found.ref, why))
             return
         sizes = [*(file.bytes for file in files), *in_attempts]
-        plan.going.append(Going(found.uuid, found.ref, Reason.PARTIAL, len(sizes), sum(sizes), warehouse))
+        plan.going.append(PlannedRemoval(found.uuid, found.ref, Reason.PARTIAL, len(sizes), sum(sizes), warehouse))
 
     # Superseded instances
 
     def plan_gc(
         self, scope: Collection[str] = (), *, keep: int, older_than_seconds: float, tainted: bool = False
-    ) -> Plan:
+    ) -> CleaningPlan:
         """Superseded instances of these datasets and refs or of all, but for the newest `keep` of each ref and for those
         that readers saw within `older_than_seconds`. With `tainted` also tainted instances without a successor. Raises
         `UnknownAsset`."""
@@ -256,34 +256,34 @@ class Cleaner:
                         if (why_not := self._ownership.why_not(place)) is not None:
                             why = f"this build state does not own {place.root}: {why_not}"
                     if why is None:
-                        going = Going(found.uuid, found.ref, reason_of(held), found.files, found.bytes, place)
+                        going = PlannedRemoval(found.uuid, found.ref, reason_of(held), found.files, found.bytes, place)
                         plan.going.append(going)
                         leaving[found.uuid] = found
                     else:
-                        plan.kept.append(Kept(found.uuid, found.ref, why))
+                        plan.kept.append(KeptInstance(found.uuid, found.ref, why))
         plan.older_than_seconds = older_than_seconds
         self.keep_what_others_list(plan)
         for keeper in self._keepers:
             self._keep_for(keeper, plan, leaving)
         return plan
 
-    def _keep_for(self, keeper: Keeper, plan: Plan, leaving: Mapping[str, Removable]) -> None:
+    def _keep_for(self, keeper: Keeper, plan: CleaningPlan, leaving: Mapping[str, Removable]) -> None:
         """Keep the instances for which a keeper has a reason, such as a snapshot of a table that lists their files (rule 10.10)."""
-        left: list[Going] = []
+        left: list[PlannedRemoval] = []
         for asset, going_of_asset in groupby(plan.going, key=lambda going: asset_of(going.ref)):
             of_asset = list(going_of_asset)
             try:
                 listed = keeper.files(asset, plan.older_than_seconds)
             except DatabuildError as error:
                 why = f"{keeper.name} cannot be read: {error.message}"
-                plan.kept += [Kept(going.uuid, going.ref, why) for going in of_asset]
+                plan.kept += [KeptInstance(going.uuid, going.ref, why) for going in of_asset]
                 continue
             kept = keeper.why_kept(leaving[going.uuid] for going in of_asset)
             for going in of_asset:
                 if not listed.isdisjoint(_files_of(going) if listed else ()):
-                    plan.kept.append(Kept(going.uuid, going.ref, keeper.listed))
+                    plan.kept.append(KeptInstance(going.uuid, going.ref, keeper.listed))
                 elif going.uuid in kept:
-                    plan.kept.append(Kept(going.uuid, going.ref, kept[going.uuid]))
+                    plan.kept.append(KeptInstance(going.uuid, going.ref, kept[going.uuid]))
                 else:
                     left.append(going)
         plan.going = left
@@ -296,7 +296,7 @@ class Cleaner:
             why = keeper.why_kept(found) | why
         return why
 
-    def keep_what_others_list(self, plan: Plan) -> None:
+    def keep_what_others_list(self, plan: CleaningPlan) -> None:
         """A location may have adopted files of another location's warehouse; of its own, adoption is refused."""
         folders = _folders(plan.going)
         roots = {going.warehouse.root for going in plan.going}
@@ -306,10 +306,12 @@ class Cleaner:
                 lists |= {folder for folder, going in folders.items() if not listed.isdisjoint(_in_attempts(going))}
             for folder in lists:
                 going = folders.pop(folder)
-                plan.kept.append(Kept(going.uuid, going.ref, f"instance {lister.uuid} of {lister.ref} lists its files"))
+                plan.kept.append(
+                    KeptInstance(going.uuid, going.ref, f"instance {lister.uuid} of {lister.ref} lists its files")
+                )
         plan.going = list(folders.values())
 
-    def _listed_outside(self, roots: Collection[str]) -> Iterator[tuple[Stored, set[str]]]:
+    def _listed_outside(self, roots: Collection[str]) -> Iterator[tuple[StoredInstance, set[str]]]:
         """Each instance that lists files by their whole path, with them; without those of the only root of `roots`."""
         for lister in self._removals.outside():
             assert lister.manifest_uri is not None, "it is complete"
@@ -322,9 +324,9 @@ class Cleaner:
 
     # Carrying out
 
-    def carry_out(self, plan: Plan, *, orphans: bool = False) -> Done:
+    def carry_out(self, plan: CleaningPlan, *, orphans: bool = False) -> CleaningResult:
         """Remove the planned instances that may still be removed; with `orphans` also files without an owner."""
-        done = Done()
+        done = CleaningResult()
         # On a full disk, the log of the removals needs room first.
         self._engine.store.database.make_room()
         # Another store may have taken over since the plan.
@@ -342,7 +344,7 @@ class Cleaner:
                 done.leftovers.append(leftover)
         return done
 
-    def _without_unexpired(self, plan: Plan, done: Done) -> list[Going]:
+    def _without_unexpired(self, plan: CleaningPlan, done: CleaningResult) -> list[PlannedRemoval]:
         """Let keepers forget what may list the data that goes; without the instances of datasets where one could not."""
         failed = set()
         for asset in sorted({asset_of(going.ref) for going in plan.going}):
@@ -351,7 +353,7 @@ class Cleaner:
                     failed.add(asset)
         return [going for going in plan.going if asset_of(going.ref) not in failed]
 
-    def _remove(self, some: Sequence[Going], reason: Reason, plan: Plan, done: Done) -> None:
+    def _remove(self, some: Sequence[PlannedRemoval], reason: Reason, plan: CleaningPlan, done: CleaningResult) -> None:
         some = [going for going in some if self._own([going.warehouse])]
         if not some:
             return
@@ -363,27 +365,27 @@ class Cleaner:
         waiting = self._why_kept(taken)
         for going in some:
             if going.uuid not in taken:
-                done.kept.append(Kept(going.uuid, going.ref, "it was used again meanwhile"))
+                done.kept.append(KeptInstance(going.uuid, going.ref, "it was used again meanwhile"))
             elif going.uuid in waiting:
-                done.kept.append(Kept(going.uuid, going.ref, waiting[going.uuid]))
+                done.kept.append(KeptInstance(going.uuid, going.ref, waiting[going.uuid]))
             elif _succeeds(going.ref, partial(self._take_away_from, going.warehouse, going.ref, going.uuid), done):
                 gone.append(going)
         self._record_end(going.uuid for going in gone)
         done.going += gone
 
-    def _finish(self, unfinished: Sequence[Stored], done: Done) -> None:
+    def _finish(self, unfinished: Sequence[StoredInstance], done: CleaningResult) -> None:
         for start in range(0, len(unfinished), MAX_AT_ONCE):
             some = unfinished[start : start + MAX_AT_ONCE]
             waiting = self._why_kept([stored.uuid for stored in some])
             done.kept += [
-                Kept(stored.uuid, stored.ref, waiting[stored.uuid]) for stored in some if stored.uuid in waiting
+                KeptInstance(stored.uuid, stored.ref, waiting[stored.uuid]) for stored in some if stored.uuid in waiting
             ]
             some = [stored for stored in some if stored.uuid not in waiting]
             gone = [stored for stored in some if _succeeds(stored.ref, partial(self._take_away, stored), done)]
             self._record_end(stored.uuid for stored in gone)
             done.finished += gone
 
-    def _take_away(self, stored: Stored) -> None:
+    def _take_away(self, stored: StoredInstance) -> None:
         for warehouse in self._own(self._places_of(stored)):
             self._take_away_from(warehouse, stored.ref, stored.uuid)
 
@@ -400,7 +402,7 @@ class Cleaner:
     def _warehouses(self) -> list[Warehouse]:
         return warehouses_of(self._engine.queries, self._default)
 
-    def _unfinished(self, scope: Collection[str]) -> list[Stored]:
+    def _unfinished(self, scope: Collection[str]) -> list[StoredInstance]:
         return [stored for stored in self._removals.unfinished() if _is_of(stored.ref, scope)]
 
     def _assets_of(self, scope: Collection[str]) -> list[str]:
@@ -413,11 +415,11 @@ class Cleaner:
         return assets or known
 
 
-def _folders(going: Iterable[Going]) -> dict[str, Going]:
+def _folders(going: Iterable[PlannedRemoval]) -> dict[str, PlannedRemoval]:
     return {removal.warehouse.instance_dir(asset_of(removal.ref), removal.uuid): removal for removal in going}
 
 
-def _in_attempts(going: Going) -> list[str]:
+def _in_attempts(going: PlannedRemoval) -> list[str]:
     """The files of attempts that an instance lists."""
     try:
         manifest = read_manifest(going.warehouse, asset_of(going.ref), going.uuid)
@@ -426,7 +428,7 @@ def _in_attempts(going: Going) -> list[str]:
     return listed_in_attempts(going.warehouse, manifest)
 
 
-def _files_of(going: Going) -> list[str]:
+def _files_of(going: PlannedRemoval) -> list[str]:
     """The files that an instance lists."""
     try:
         return file_paths(going.warehouse, read_manifest(going.warehouse, asset_of(going.ref), going.uuid))
@@ -434,7 +436,7 @@ def _files_of(going: Going) -> list[str]:
         return []
 
 
-def _succeeds(what: str, do: Callable[[], object], done: Done) -> bool:
+def _succeeds(what: str, do: Callable[[], object], done: CleaningResult) -> bool:
     """Whether it could be removed; a failure is noted, and holds up no other removal."""
     try:
         do()

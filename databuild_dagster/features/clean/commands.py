@@ -14,7 +14,7 @@ from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.data.keepers import Keeper, open_keepers
-from databuild_dagster.features.clean.cleaning import Cleaner, Done, Going, Plan
+from databuild_dagster.features.clean.cleaning import Cleaner, CleaningPlan, CleaningResult, PlannedRemoval
 from databuild_dagster.features.clean.orphan_files import Unlisted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.selections import may_be_selection
@@ -102,7 +102,7 @@ def _scope(queries: Queries, names: Sequence[Ref]) -> tuple[Ref, ...]:
 
 
 def _carry_out(
-    cleaner: Cleaner, keepers: Sequence[Keeper], plan: Plan, *, orphans: bool, yes: bool, as_json: bool
+    cleaner: Cleaner, keepers: Sequence[Keeper], plan: CleaningPlan, *, orphans: bool, yes: bool, as_json: bool
 ) -> None:
     done = cleaner.carry_out(plan, orphans=orphans) if yes else None
     if done is not None:
@@ -117,14 +117,14 @@ def _carry_out(
         raise Exit(FAILED)
 
 
-def _going_leftovers(plan: Plan, done: Done | None, *, orphans: bool) -> list[Unlisted]:
+def _going_leftovers(plan: CleaningPlan, done: CleaningResult | None, *, orphans: bool) -> list[Unlisted]:
     """The leftovers that go, or that are gone."""
     if done is not None:
         return done.leftovers
     return [leftover for leftover in plan.leftovers if orphans or not leftover.is_orphan]
 
 
-def _as_json(plan: Plan, done: Done | None, *, orphans: bool) -> dict[str, object]:
+def _as_json(plan: CleaningPlan, done: CleaningResult | None, *, orphans: bool) -> dict[str, object]:
     """`leftovers` also has orphans that stay; `files` and `bytes` count what goes."""
     gone, unfinished = (plan, plan.unfinished) if done is None else (done, done.finished)
     going_leftovers = _going_leftovers(plan, done, orphans=orphans)
@@ -148,7 +148,7 @@ def _as_json(plan: Plan, done: Done | None, *, orphans: bool) -> dict[str, objec
     }
 
 
-def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
+def _tell(plan: CleaningPlan, done: CleaningResult | None, *, orphans: bool) -> None:
     going = plan.going if done is None else done.going
     leftovers = _going_leftovers(plan, done, orphans=orphans)
     rows = _by_dataset(going)
@@ -187,11 +187,11 @@ def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
         click.echo(f"{total} would go. Nothing was done; --yes does it.")
 
 
-def _bytes(going: list[Going], leftovers: list[Unlisted]) -> int:
+def _bytes(going: list[PlannedRemoval], leftovers: list[Unlisted]) -> int:
     return sum(instance.bytes for instance in going) + sum(leftover.bytes for leftover in leftovers)
 
 
-def _by_dataset(going: list[Going]) -> list[tuple[object, ...]]:
+def _by_dataset(going: list[PlannedRemoval]) -> list[tuple[object, ...]]:
     found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for instance in going:
         found[asset_of(instance.ref), instance.reason.value] += Counter(
@@ -203,7 +203,7 @@ def _by_dataset(going: list[Going]) -> list[tuple[object, ...]]:
     ]
 
 
-def _reasons(plan: Plan, done: Done | None) -> dict[str, list[str]]:
+def _reasons(plan: CleaningPlan, done: CleaningResult | None) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for instance in [*plan.kept, *(done.kept if done is not None else ())]:
         found[instance.why].append(instance.ref)

@@ -19,18 +19,11 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
-from databuild_dagster.store.queries.instances import DataFacts, Kept
+from databuild_dagster.store.queries.instances import DataFacts, FolderOwner
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse import errors
 from databuild_dagster.warehouse.disk import Listed
-from databuild_dagster.warehouse.errors import (
-    EscapingFile,
-    InvalidInstanceUuid,
-    ManifestDamaged,
-    ManifestDiffers,
-    ManifestMissing,
-    NewerManifest,
-)
 from databuild_dagster.warehouse.file_index import INDEX_NAME
 from databuild_dagster.warehouse.layout import (
     MANIFEST_NAME,
@@ -114,7 +107,7 @@ def files_listed(warehouse: Warehouse, stored: Found) -> dict[str, frozenset[str
     def listed(folder: str) -> frozenset[str] | None:
         try:
             manifest = manifest_in(warehouse, folder)
-        except (ManifestDamaged, EscapingFile, NewerManifest):
+        except (errors.ManifestDamaged, errors.EscapingFile, errors.NewerManifest):
             return None
         return frozenset(listed_in_attempts(warehouse, manifest) if manifest is not None else ())
 
@@ -206,7 +199,13 @@ def _arrival_in(warehouse: Warehouse, folder: Folder, assets: dict[str, str]) ->
         return None
     try:
         manifest = read_manifest(warehouse, asset, folder.uuid)
-    except (ManifestMissing, ManifestDamaged, EscapingFile, NewerManifest, InvalidInstanceUuid):
+    except (
+        errors.ManifestMissing,
+        errors.ManifestDamaged,
+        errors.EscapingFile,
+        errors.NewerManifest,
+        errors.InvalidInstanceUuid,
+    ):
         return None
     return manifest if manifest.uri_type is UriType.IDENTIFIER else None
 
@@ -226,7 +225,7 @@ def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float
 
 
 def _of_folder(
-    warehouse: Warehouse, folder: Folder, kept: Kept | None, recorded: DataFacts | None, now: float
+    warehouse: Warehouse, folder: Folder, kept: FolderOwner | None, recorded: DataFacts | None, now: float
 ) -> list[Unlisted]:
     is_old = now - folder.modified > YOUNG_SECONDS
     if kept is None or warehouse.instance_dir(asset_of(kept.ref), folder.uuid) != folder.path:
@@ -237,15 +236,15 @@ def _of_folder(
         manifest = read_manifest(warehouse, asset_of(kept.ref), folder.uuid)
         if recorded is not None:
             check_recorded(warehouse, manifest, recorded)
-    except ManifestMissing:
+    except errors.ManifestMissing:
         return [_whole(folder, kept.ref, "its job run has ended, and there is no manifest")] if is_old else []
-    except ManifestDiffers:
+    except errors.ManifestDiffers:
         # What it leaves out may be the rows of the instance. Of a live one it is reported as a damaged manifest.
         return []
-    except (ManifestDamaged, EscapingFile) as error:
+    except (errors.ManifestDamaged, errors.EscapingFile) as error:
         # Of a live instance it is reported as a damaged manifest.
         return [] if kept.is_live else [_whole(folder, kept.ref, f"its manifest cannot be read: {error.message}")]
-    except NewerManifest:
+    except errors.NewerManifest:
         return []
     start = len(folder.path) + 1
     loose = [file.path for file in folder.files if not _lists(manifest, file.path[start:])]

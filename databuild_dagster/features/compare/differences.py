@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, cast
 
-from databuild_dagster.engine.who_asked import who_asked
+from databuild_dagster.engine.why.want_report import who_asked
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.fold.demands import DERIVATIVE

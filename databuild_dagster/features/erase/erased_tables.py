@@ -15,9 +15,8 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.features.tables.opening import place_of
-from databuild_dagster.features.tables.port import Table
+from databuild_dagster.features.tables.port import Table, within
 from databuild_dagster.features.tables.publisher import publish
-from databuild_dagster.features.tables.waiting import within
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.storage import storage_at
 

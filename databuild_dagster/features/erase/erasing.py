@@ -23,13 +23,20 @@ from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.features.clean.cleaning import Cleaner, Going, Plan
+from databuild_dagster.features.clean.cleaning import Cleaner, CleaningPlan, PlannedRemoval
 from databuild_dagster.features.erase.erased_tables import ErasedTables
-from databuild_dagster.features.erase.erasing_leftovers import Leftovers, Named, clear_killed, command_of, staging_name
-from databuild_dagster.features.erase.erasing_samples import clear_samples, sampled
+from databuild_dagster.features.erase.erasing_leftovers import (
+    Leftovers,
+    NamedPlace,
+    clear_killed,
+    clear_samples,
+    command_of,
+    sampled,
+    staging_name,
+)
 from databuild_dagster.features.erase.rewriting import (
     Condition,
-    Counted,
+    RowCounts,
     condition_over,
     parsed_condition,
     write_without,
@@ -41,7 +48,7 @@ from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.removals import REMOVED, Reason, why_not_erased
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.meta_storage import MetaQueries
-from databuild_dagster.store.removals import Removable, Removals, Stored
+from databuild_dagster.store.removals import Removable, Removals, StoredInstance
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble, ListedFileLost
 from databuild_dagster.warehouse.filters import BadFilter, Filter
@@ -74,14 +81,14 @@ class Overtaken(Refused):
     hint = "Run the command again when the other one has ended."
 
 
-class Match(NamedTuple):
+class MatchingInstance(NamedTuple):
     """A kept instance with rows that match."""
 
     uuid: str
     ref: Ref
     warehouse: Warehouse
     manifest: Manifest
-    counted: Counted
+    counted: RowCounts
     #: Its matching rows by the uri of their file.
     by_file: dict[str, int]
     #: Readers see it, so that it is written again; the data of any other is removed.
@@ -90,7 +97,7 @@ class Match(NamedTuple):
     is_tainted: bool = False
 
 
-class Outside(NamedTuple):
+class MatchingFile(NamedTuple):
     """A file of another program that has matching rows."""
 
     path: str
@@ -103,12 +110,12 @@ class Survey:
     """The rows of a dataset that match, and the places where more of them may be."""
 
     condition: Condition
-    matches: list[Match] = field(default_factory=list)
+    matches: list[MatchingInstance] = field(default_factory=list)
     #: Files that cannot be read, and refs that are being built.
-    unknown: list[Named] = field(default_factory=list)
-    outside: list[Outside] = field(default_factory=list)
+    unknown: list[NamedPlace] = field(default_factory=list)
+    outside: list[MatchingFile] = field(default_factory=list)
     #: Removals that were begun, so that no survey reads their files.
-    unfinished: list[Stored] = field(default_factory=list)
+    unfinished: list[StoredInstance] = field(default_factory=list)
     leftovers: Leftovers = field(default_factory=Leftovers)
     #: Other refs that were built from matching rows.
     downstream: list[Ref] = field(default_factory=list)
@@ -122,17 +129,17 @@ class Survey:
         return sum(match.counted.matched for match in self.matches)
 
     @property
-    def not_done(self) -> list[Named]:
+    def not_done(self) -> list[NamedPlace]:
         """The places where matching rows may stay after any erasure."""
         return [*self.unknown, *self.leftovers.named]
 
     @property
-    def not_done_yet(self) -> list[Named]:
+    def not_done_yet(self) -> list[NamedPlace]:
         """The places where such rows are or may be, and that are no match."""
-        return [*self.not_done, *(Named(one.ref, UNFINISHED) for one in self.unfinished)]
+        return [*self.not_done, *(NamedPlace(one.ref, UNFINISHED) for one in self.unfinished)]
 
 
-class Rewritten(NamedTuple):
+class RewrittenInstance(NamedTuple):
     """An instance in whose place another one is, without the rows that match."""
 
     ref: Ref
@@ -149,13 +156,13 @@ class Receipt:
     asset: str
     erasure: Erasure
     by: str
-    rewritten: list[Rewritten] = field(default_factory=list)
-    removed: list[Match] = field(default_factory=list)
+    rewritten: list[RewrittenInstance] = field(default_factory=list)
+    removed: list[MatchingInstance] = field(default_factory=list)
     #: Files and folders of attempts that never became live.
-    leftovers: list[Named] = field(default_factory=list)
+    leftovers: list[NamedPlace] = field(default_factory=list)
     downstream: list[Ref] = field(default_factory=list)
-    not_done: list[Named] = field(default_factory=list)
-    outside: list[Outside] = field(default_factory=list)
+    not_done: list[NamedPlace] = field(default_factory=list)
+    outside: list[MatchingFile] = field(default_factory=list)
     #: The survey after the last change.
     proof: Survey | None = None
 
@@ -203,8 +210,11 @@ class Eraser:
         receipt.proof = survey
         receipt.outside = survey.outside
         receipt.not_done = [
-            *(Named(match.ref, why_not.get(match.uuid, "it came while rows were erased")) for match in survey.matches),
-            *(Named(one.ref, why_not.get(one.uuid, UNFINISHED)) for one in survey.unfinished),
+            *(
+                NamedPlace(match.ref, why_not.get(match.uuid, "it came while rows were erased"))
+                for match in survey.matches
+            ),
+            *(NamedPlace(one.ref, why_not.get(one.uuid, UNFINISHED)) for one in survey.unfinished),
             *survey.not_done,
             *self._clear_table(asset),
         ]
@@ -222,14 +232,14 @@ class Eraser:
             self._look_at(survey, removable, warehouse, manifest)
         built = self._engine.queries.canonical_of_dataset(asset)
         why = "it is being built, and its build may have read rows that match"
-        survey.unknown += [Named(one.ref, why) for one in built if one.state is InstanceState.BUILDING]
+        survey.unknown += [NamedPlace(one.ref, why) for one in built if one.state is InstanceState.BUILDING]
         survey.unfinished = [stored for stored in self._removals.unfinished() if asset_of(stored.ref) == asset]
         survey.leftovers = Leftovers.of(self._engine, self._cleaner, asset, self._places(asset), survey.condition)
         survey.unknown += sampled(self._engine.queries, self._meta, asset, survey.condition)
         survey.downstream = self._engine.queries.refs_built_from(match.uuid for match in survey.matches)
         return survey
 
-    def _manifests(self, asset: str) -> tuple[list[tuple[Removable, Warehouse, Manifest]], list[Named]]:
+    def _manifests(self, asset: str) -> tuple[list[tuple[Removable, Warehouse, Manifest]], list[NamedPlace]]:
         """The kept instances, the newest of each ref first, and those whose manifest cannot be read."""
         found, unreadable = [], []
         with_data = self._removals.with_data(asset)
@@ -241,7 +251,9 @@ class Eraser:
                 manifest = read_manifest(warehouse, asset, removable.uuid)
                 check_recorded(warehouse, manifest, recorded[removable.uuid])
             except DatabuildError as error:
-                unreadable.append(Named(removable.ref, f"instance {removable.uuid} cannot be read: {error.message}"))
+                unreadable.append(
+                    NamedPlace(removable.ref, f"instance {removable.uuid} cannot be read: {error.message}")
+                )
                 continue
             if manifest.state is not ManifestState.REMOVED or manifest.uri_type is UriType.IDENTIFIER:
                 found.append((removable, warehouse, manifest))
@@ -259,7 +271,7 @@ class Eraser:
                 if isinstance(error, BadFilter) and not is_gone:
                     raise
                 if not (is_gone and isinstance(error, ListedFileLost)):
-                    survey.unknown.append(Named(removable.ref, f"a file of it cannot be read: {error.message}"))
+                    survey.unknown.append(NamedPlace(removable.ref, f"a file of it cannot be read: {error.message}"))
                 continue
             survey.files += 1
             survey.rows += counted.rows
@@ -267,17 +279,17 @@ class Eraser:
             if counted.matched:
                 by_file[file.uri] = counted.matched
                 if manifest.uri_type is UriType.IDENTIFIER:
-                    survey.outside.append(Outside(path, removable.ref, counted.matched))
+                    survey.outside.append(MatchingFile(path, removable.ref, counted.matched))
         survey.instances += not is_gone
         if by_file and not is_gone:
             held = removable.held
             survey.matches.append(
-                Match(
+                MatchingInstance(
                     removable.uuid,
                     removable.ref,
                     warehouse,
                     manifest,
-                    Counted(n_rows, sum(by_file.values())),
+                    RowCounts(n_rows, sum(by_file.values())),
                     by_file,
                     held.is_canonical and held.state is InstanceState.LIVE,
                     held.is_canonical and held.state is InstanceState.TAINTED,
@@ -302,7 +314,7 @@ class Eraser:
         receipt.leftovers += survey.leftovers.remove(self._cleaner)
         return why_not
 
-    def _rewrite(self, condition: Condition, match: Match) -> Rewritten:
+    def _rewrite(self, condition: Condition, match: MatchingInstance) -> RewrittenInstance:
         """Write an instance again, and move the pointer to the new one, if readers still see the other.
 
         Raises what the warehouse raises, `Overtaken`, and refusals of the command.
@@ -329,10 +341,14 @@ class Eraser:
                 raise
             if not isinstance(outcome.events[0].fact, LotArrived):
                 raise Overtaken(ref=match.ref)
-        return Rewritten(match.ref, match.uuid, uuid, match.counted.rows, written.rows)
+        return RewrittenInstance(match.ref, match.uuid, uuid, match.counted.rows, written.rows)
 
     def _remove(
-        self, matches: Sequence[Match], unfinished: list[Stored], receipt: Receipt, why_not: dict[str, str]
+        self,
+        matches: Sequence[MatchingInstance],
+        unfinished: list[StoredInstance],
+        receipt: Receipt,
+        why_not: dict[str, str],
     ) -> None:
         """Remove the data of instances that no reader needs, after the table has forgotten it."""
         now = self._removals.of_uuids(match.uuid for match in matches)
@@ -346,9 +362,11 @@ class Eraser:
         left = [match for match in matches if match.uuid not in why_not]
         if left or unfinished:
             left = self._without_listed_by_table(receipt.asset, left, why_not)
-        plan = Plan(
+        plan = CleaningPlan(
             going=[
-                Going(one.uuid, one.ref, Reason.ERASED, len(one.manifest.files), one.manifest.bytes, one.warehouse)
+                PlannedRemoval(
+                    one.uuid, one.ref, Reason.ERASED, len(one.manifest.files), one.manifest.bytes, one.warehouse
+                )
                 for one in left
             ],
             unfinished=unfinished,
@@ -363,7 +381,9 @@ class Eraser:
         gone = {going.uuid for going in done.going}
         receipt.removed += [match for match in left if match.uuid in gone]
 
-    def _without_listed_by_table(self, asset: str, matches: list[Match], why_not: dict[str, str]) -> list[Match]:
+    def _without_listed_by_table(
+        self, asset: str, matches: list[MatchingInstance], why_not: dict[str, str]
+    ) -> list[MatchingInstance]:
         """The instances of which no snapshot that stays lists a file with matching rows, once the table has followed the log."""
         if self._table is None:
             return matches
@@ -391,13 +411,13 @@ class Eraser:
                 why_not[match.uuid] = f"a snapshot of its table that a tag or a branch keeps lists its files{named}"
         return left
 
-    def _clear_table(self, asset: str) -> list[Named]:
+    def _clear_table(self, asset: str) -> list[NamedPlace]:
         if self._table is None:
             return []
         try:
-            return [Named(path, "it has statistics of erased rows") for path in self._table.clear(asset)]
+            return [NamedPlace(path, "it has statistics of erased rows") for path in self._table.clear(asset)]
         except DatabuildError as error:
-            return [Named(asset, f"the statistics of its table cannot be cleared: {error.message}")]
+            return [NamedPlace(asset, f"the statistics of its table cannot be cleared: {error.message}")]
 
     @cached_property
     def _cleaner(self) -> Cleaner:

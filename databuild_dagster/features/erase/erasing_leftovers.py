@@ -1,25 +1,31 @@
-"""Files of a dataset that no instance which was live lists, and that may hold rows to erase (rule 10.11).
+"""Rows to erase outside of the data of instances: in files that no instance lists, and in results of operations (rule 10.11).
 
 The rest of attempts is removed whole. A folder of no known instance may belong to another store: it is named if rows in it
-match. The folders of killed rewrites hold no such rows, and are cleared by the next one.
+match. The folders of killed rewrites hold no such rows, and are cleared by the next one. Rows that operations such as `validate`
+showed are taken out of the meta storage. The events that wrote them there are only named: the log is never edited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.features.clean.cleaning import Cleaner, Plan, staged_by_the_dead
+from databuild_dagster.features.clean.cleaning import Cleaner, CleaningPlan, staged_by_the_dead
 from databuild_dagster.features.clean.orphan_files import Unlisted, unlisted_storage
 from databuild_dagster.features.erase.rewriting import Condition
-from databuild_dagster.model.commands import InvokeMeta
+from databuild_dagster.model.commands import CompactMeta, InvokeMeta
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.meta_storage import do
+from databuild_dagster.model.events import MetaInvoked, names_of
+from databuild_dagster.model.meta_storage import Put, do
+from databuild_dagster.model.operations.keys import HISTORY, ROOT, SEPARATOR, escape
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
+from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.formats import READABLE, WRITTEN
 from databuild_dagster.warehouse.layout import Found, Warehouse, find_staged, find_stored
@@ -30,7 +36,7 @@ _STAGED: Final = "erase-"
 _UUID_LENGTH: Final = 36
 
 
-class Named(NamedTuple):
+class NamedPlace(NamedTuple):
     """A ref or a path that is not done, or is gone, and why."""
 
     what: str
@@ -41,8 +47,8 @@ class Named(NamedTuple):
 class Leftovers:
     """The rest of attempts of a dataset, to be removed, and the places that stay."""
 
-    plan: Plan = field(default_factory=Plan)
-    named: list[Named] = field(default_factory=list)
+    plan: CleaningPlan = field(default_factory=CleaningPlan)
+    named: list[NamedPlace] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -54,7 +60,7 @@ class Leftovers:
         plan.unfinished = []
         seen = {going.warehouse.instance_dir(asset, going.uuid) for going in plan.going}
         seen |= {left.path for left in plan.leftovers}
-        found = cls(plan, [Named(kept.ref, f"the rest of an attempt: {kept.why}") for kept in plan.kept])
+        found = cls(plan, [NamedPlace(kept.ref, f"the rest of an attempt: {kept.why}") for kept in plan.kept])
         for warehouse in places:
             staged = staged_by_the_dead(engine, warehouse, WarehouseRemains(engine, warehouse.root))
             plan.leftovers += [left for left in staged if left.ref is not None and asset_of(left.ref) == asset]
@@ -71,17 +77,17 @@ class Leftovers:
         return found
 
     @property
-    def listed(self) -> list[Named]:
+    def listed(self) -> list[NamedPlace]:
         """The rests that `remove` removes."""
-        gone = [Named(going.ref, f"instance {going.uuid}, {going.reason.value}") for going in self.plan.going]
-        return [*gone, *(Named(left.path, left.why) for left in self.plan.leftovers if not left.is_orphan)]
+        gone = [NamedPlace(going.ref, f"instance {going.uuid}, {going.reason.value}") for going in self.plan.going]
+        return [*gone, *(NamedPlace(left.path, left.why) for left in self.plan.leftovers if not left.is_orphan)]
 
-    def remove(self, cleaner: Cleaner) -> list[Named]:
+    def remove(self, cleaner: Cleaner) -> list[NamedPlace]:
         """Remove the rest of attempts; returns what is gone. A failure is named."""
         done = cleaner.carry_out(self.plan)
-        self.named += [Named(what, why) for what, why in done.failed]
-        self.named += [Named(kept.ref, f"the rest of an attempt: {kept.why}") for kept in done.kept]
-        self.plan = Plan(going=done.going, leftovers=done.leftovers)
+        self.named += [NamedPlace(what, why) for what, why in done.failed]
+        self.named += [NamedPlace(kept.ref, f"the rest of an attempt: {kept.why}") for kept in done.kept]
+        self.plan = CleaningPlan(going=done.going, leftovers=done.leftovers)
         return self.listed
 
 
@@ -93,18 +99,18 @@ def _of_dataset(stored: Found, folder: str) -> Found:
     )
 
 
-def _staged_just_now(engine: Engine, warehouse: Warehouse, asset: str, seen: Collection[str]) -> Iterator[Named]:
+def _staged_just_now(engine: Engine, warehouse: Warehouse, asset: str, seen: Collection[str]) -> Iterator[NamedPlace]:
     """Staging folders of job runs that have ended, whose process may not have."""
     found = find_staged(warehouse).items()
     folders = {name: folder.path for name, folder in found if folder.files[0].path != folder.path}
     for name, run in engine.queries.job_runs_named(folders).items():
         if run.ended_at is not None and folders[name] not in seen and asset in map(asset_of, run.refs):
-            yield Named(
+            yield NamedPlace(
                 folders[name], f"job run {name}, which began it, has ended, but its process may be writing there"
             )
 
 
-def _matching(warehouse: Warehouse, asset: str, item: Unlisted, condition: Condition) -> Iterator[Named]:
+def _matching(warehouse: Warehouse, asset: str, item: Unlisted, condition: Condition) -> Iterator[NamedPlace]:
     """An orphan with matching rows, or one that cannot be read."""
     suffixes = tuple(data_format.suffix for data_format in READABLE.values())
     paths = item.loose or ([file.path for file in warehouse.all_files(item.path)] if item.is_folder else [item.path])
@@ -115,10 +121,10 @@ def _matching(warehouse: Warehouse, asset: str, item: Unlisted, condition: Condi
         try:
             matched = condition.count(path, Ref(asset), WRITTEN.name).matched
         except DatabuildError as error:
-            yield Named(path, f"{item.why}, and it cannot be read: {error.message.rstrip('.')}; {advice}")
+            yield NamedPlace(path, f"{item.why}, and it cannot be read: {error.message.rstrip('.')}; {advice}")
             continue
         if matched or condition.needs_key:
-            yield Named(path, f"{item.why}, and rows in it {'may ' if condition.needs_key else ''}match; {advice}")
+            yield NamedPlace(path, f"{item.why}, and rows in it {'may ' if condition.needs_key else ''}match; {advice}")
 
 
 # Killed rewrites
@@ -153,3 +159,72 @@ def clear_killed(engine: Engine, asset: str, places: Sequence[Warehouse]) -> Non
             if engine.queries.instance(uuid) is None:
                 discard(warehouse, asset, uuid)
             disk.remove_tree(folder)
+
+
+#: The field of a result that has rows.
+_SAMPLES: Final = "samples"
+#: Events that are decoded at once.
+PORTION: Final = 10_000
+
+
+def sampled(queries: Queries, meta: MetaQueries, asset: str, condition: Condition) -> Iterator[NamedPlace]:
+    """Each event of the log with a row of a dataset that an operation showed, and that matches."""
+    beginnings = tuple(f"{root}{SEPARATOR}{escape(asset)}{SEPARATOR}" for root in (ROOT, HISTORY))
+    if not any(meta.prefix(beginning).entries for beginning in beginnings):
+        return
+    head = queries.head().seq
+    for start in range(0, head, PORTION):
+        for event in queries.events_named(names_of(MetaInvoked), start, min(start + PORTION, head)):
+            assert isinstance(event.fact, MetaInvoked), "of this type alone"
+            values = (value for key, value in event.fact.puts.items() if key.startswith(beginnings))
+            if any(_with_samples(value, condition, list) is not None for value in values):
+                why = "it has a row that an operation showed, and the log is never edited"
+                yield NamedPlace(f"event {event.seq} of the log", why)
+
+
+def clear_samples(engine: Engine, meta: MetaQueries, asset: str, condition: Condition) -> None:
+    """Take the lists with a matching row out of the results of ended operations on a dataset."""
+    beginning = f"{HISTORY}{SEPARATOR}{escape(asset)}{SEPARATOR}"
+    cleared = {
+        entry.key: found
+        for entry in meta.prefix(beginning).entries
+        if entry.value is not None and (found := _with_samples(entry.value, condition, lambda rows: [])) is not None
+    }
+    if cleared:
+        puts = tuple(Put(key, value) for key, value in cleared.items())
+        engine.handle(InvokeMeta(statements=(do(*puts),)), actor=this_user())
+        # The changes of a key keep its earlier values.
+        engine.handle(CompactMeta(up_to=engine.queries.head().seq), actor=this_user())
+
+
+def _with_samples(value: bytes, condition: Condition, becomes: Callable[[list[Any]], list[Any]]) -> bytes | None:
+    """The value with other lists of rows in the places of those with a match; None if there is none."""
+    if f'"{_SAMPLES}"'.encode() not in value:
+        return None
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return None
+    is_changed = False
+
+    def changed(part: Any) -> Any:
+        nonlocal is_changed
+        if isinstance(part, list):
+            return [changed(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        rows = part.get(_SAMPLES)
+        if isinstance(rows, list) and any(condition.may_match(_row(row)) for row in rows):
+            is_changed = True
+            part = {**part, _SAMPLES: becomes(rows)}
+        return {name: item if name == _SAMPLES else changed(item) for name, item in part.items()}
+
+    other = changed(found)
+    return json.dumps(other, ensure_ascii=False, separators=(",", ":")).encode() if is_changed else None
+
+
+def _row(shown: Any) -> Any:
+    try:
+        return json.loads(shown) if isinstance(shown, str) else shown
+    except ValueError:
+        return None

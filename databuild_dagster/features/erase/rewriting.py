@@ -39,7 +39,7 @@ class RowsDiffer(DatabuildError):
     hint = "Nothing was changed; please report it, with what the columns hold."
 
 
-class Counted(NamedTuple):
+class RowCounts(NamedTuple):
     """The rows of a file, and those that match."""
 
     rows: int
@@ -59,7 +59,7 @@ class Condition:
         """Whether it names the partition key, which is in no file."""
         return PARTITION_KEY in self.wanted.columns and PARTITION_KEY not in self.types
 
-    def count(self, path: str, ref: Ref, format_name: str) -> Counted:
+    def count(self, path: str, ref: Ref, format_name: str) -> RowCounts:
         """The rows of one file of an instance, of which the named columns are read.
 
         Raises `BadFilter`, `NotParquet`, `ListedFileLost`, `DiskTrouble`, `StorageTrouble`.
@@ -72,7 +72,7 @@ class Condition:
                 table = file.read_row_group(group, columns=names) if names else None
                 rows += n_rows
                 matched += matching_rows(self._named(table, n_rows, ref), self.wanted).num_rows
-        return Counted(rows, matched)
+        return RowCounts(rows, matched)
 
     def may_match(self, row: Any) -> bool:
         """Whether a row that was written as JSON matches, as far as its text shows; a field that is absent is null."""
@@ -194,9 +194,9 @@ def _written(
     for number, (path, file) in enumerate(files):
         name = f"part-{number:05}-{secrets.token_hex(8)}{WRITTEN.suffix}"
         n_rows = _write_one(condition, manifest, path, os.path.join(staging, name))
-        expected = Counted(file.rows - matched.get(file.uri, 0), 0)
+        expected = RowCounts(file.rows - matched.get(file.uri, 0), 0)
         # Read again: nothing else is lost, and nothing of it is left.
-        found = condition.count(os.path.join(staging, name), manifest.ref, WRITTEN.name) if n_rows else Counted(0, 0)
+        found = condition.count(os.path.join(staging, name), manifest.ref, WRITTEN.name) if n_rows else RowCounts(0, 0)
         if found != expected:
             raise RowsDiffer(path=path, found=found.rows, matched=found.matched, expected=expected.rows)
         if n_rows:

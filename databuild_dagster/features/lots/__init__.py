@@ -19,7 +19,7 @@ FEATURE = Feature(
         ),
         Command(
             "lot list",
-            "commands.lots:lots",
+            "commands.lot:lots",
             "Count the lots of DATASET, or of all, by state.",
             "By subject",
             "log",

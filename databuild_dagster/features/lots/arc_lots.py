@@ -12,17 +12,17 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any, lot_of
-from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.model.states import ARC_RULES, ArcState, arc_state
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import ManifestDamaged, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import ManifestState, read_manifest
 
-_MATTERS = frozenset(rule.state for rule in RULES if rule.has_data is not None)
+_MATTERS = frozenset(rule.state for rule in ARC_RULES if rule.has_data is not None)
 _LEFT = (ManifestState.COMPLETE, ManifestState.EMPTY, ManifestState.PARTIAL)
 
 

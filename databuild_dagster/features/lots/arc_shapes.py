@@ -13,8 +13,7 @@ from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.shapes.calendar import CellShape, newest_cells
 from databuild_dagster.shapes.calendar_keys import keys_of
 from databuild_dagster.shapes.fields import picked, when
-from databuild_dagster.store.queries.datasets import Firing
-from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.queries import Firing, Queries
 
 if TYPE_CHECKING:
     from databuild_dagster.features.lots.arc_lots import ArcLot

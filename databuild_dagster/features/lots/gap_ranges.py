@@ -1,30 +1,212 @@
-"""Gap reports over a bounded range, as a page asks for them: the newest lots unless the range is named (rule 10.7)."""
+"""Gap reports as JSON has them: absent lots, stretches of them, and their first causes (rules 10.7, 15).
+
+A page asks for a bounded range: the newest lots unless the range is named.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple, TypedDict
+from zoneinfo import ZoneInfo
 
-from databuild_dagster.bindings.registry.cadences import Lots, lots_if_any, lots_of, moment_of
 from databuild_dagster.bindings.registry.selections import OpenInstance
+from databuild_dagster.bindings.registry.window_keys import Lots, lots_if_any, lots_of, moment_of
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.wording import when
-from databuild_dagster.features.lots.gap_shapes import (
-    MARK_OF_CAUSE,
-    FirstCauseShape,
-    GapsOfDataset,
-    StretchShape,
-    first_causes_of,
-    gaps_of_dataset,
-    stretches_of,
-)
-from databuild_dagster.features.lots.gaps import GapReport, chain_of_gaps, gap_report
+from databuild_dagster.features.lots.gaps import Absent, GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.lots import Expected, InvalidLotRange, TooManyLots
-from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.lots import Cadence, Expected, InvalidLotRange, TooManyLots
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.shapes.calendar import Grid, GridShape
 from databuild_dagster.shapes.calendar_keys import keys_of
-from databuild_dagster.shapes.marks import EMPTY, LIVE
+from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.marks import (
+    BUILDING,
+    EMPTY,
+    FAILED,
+    LIVE,
+    MISSING,
+    TAINTED,
+    UPSTREAM_FAILED,
+    WAITING,
+    WANTED,
+)
+
+#: The mark of an absent lot in a picture.
+MARK_OF_CAUSE: Final = {
+    GapCause.FAILED: FAILED,
+    GapCause.FAILED_UPSTREAM: UPSTREAM_FAILED,
+    GapCause.NEVER_ARRIVED: MISSING,
+    GapCause.PAUSED: WANTED,
+    GapCause.EXPIRED: MISSING,
+    GapCause.WANT_ENDED: MISSING,
+    GapCause.NO_SOURCE: MISSING,
+    GapCause.NEVER_WANTED: MISSING,
+    GapCause.TAINTED: TAINTED,
+    GapCause.BACKING_OFF: WAITING,
+    GapCause.DUE: WANTED,
+    GapCause.WAITING: WAITING,
+    GapCause.BUILDING: BUILDING,
+}
+
+
+class AbsentShape(TypedDict):
+    """An absent lot."""
+
+    lot: str
+    cause: str
+    first_cause: str
+
+
+#: A dataset over a range; `present` are complete or empty, `outside` are not expected yet, or not any more.
+GapsOfDataset = TypedDict(
+    "GapsOfDataset",
+    {
+        "dataset": str,
+        "unit": str,
+        "timezone": str,
+        "from": str | None,
+        "to": str | None,
+        "expected": int,
+        "present": int,
+        "empty": int,
+        "outside": int,
+        "absent": list[AbsentShape],
+    },
+)
+
+
+class StretchShape(TypedDict):
+    """Absent lots that follow one another, and are absent for the same kind of reason. The causes are those of the first."""
+
+    first: str
+    last: str
+    n: int
+    ref: Ref
+    cause: str
+    mark: str
+    first_ref: Ref
+    why: str
+    #: Other first causes like it.
+    n_others: int
+
+
+class FirstCauseShape(TypedDict):
+    """Refs of one asset with the same cause, at the ends of the ways from absent lots."""
+
+    #: The first of them.
+    ref: Ref
+    n_refs: int
+    cause: str
+    mark: str
+    why: str
+    #: The lots that are absent because of them.
+    n: int
+
+
+class Stretch(NamedTuple):
+    """Absent lots in a row."""
+
+    lots: Sequence[Absent]
+
+    @property
+    def name(self) -> str:
+        first, last = self.lots[0].lot, self.lots[-1].lot
+        return first if len(self.lots) == 1 else f"{first} to {last}"
+
+    @property
+    def first_cause(self) -> str:
+        """The one that they have in common, or that of the first."""
+        first = self.lots[0]
+        return first.first_why if first.first_ref == first.ref else first.first_shown
+
+    @property
+    def n_others(self) -> int:
+        return len({lot.first_why for lot in self.lots}) - 1
+
+    def shape(self) -> StretchShape:
+        first, last = self.lots[0], self.lots[-1]
+        return {
+            "first": first.lot,
+            "last": last.lot,
+            "n": len(self.lots),
+            "ref": first.ref,
+            "cause": first.shown,
+            "mark": MARK_OF_CAUSE[first.cause],
+            "first_ref": first.first_ref,
+            "why": first.first_why,
+            "n_others": self.n_others,
+        }
+
+
+def gaps_of_dataset(report: GapReport, most: int | None = None) -> GapsOfDataset:
+    """The report in the shape of `lot gaps`; `most` cuts the absent lots."""
+    expected = report.expected
+    # An enum's value is looked up slowly, a hundred thousand times.
+    text = {cause: cause.value for cause in GapCause}
+    return {
+        "dataset": report.asset,
+        "unit": expected.cadence.unit,
+        "timezone": expected.cadence.timezone,
+        "from": when_of_lot(expected.start, expected.cadence),
+        "to": when_of_lot(expected.end, expected.cadence),
+        "expected": report.n_expected,
+        "present": report.n_present,
+        "empty": len(report.empty),
+        "outside": expected.n_outside,
+        "absent": [
+            {"lot": lot.lot, "cause": lot.shown if lot.upstream else text[lot.cause], "first_cause": lot.first_shown}
+            for lot in report.absent[:most]
+        ],
+    }
+
+
+def when_of_lot(at: float, cadence: Cadence) -> str | None:
+    """A moment as `when`, but with the offset of the lots' time zone."""
+    return when(at) if cadence.timezone == "UTC" else datetime.fromtimestamp(at, ZoneInfo(cadence.timezone)).isoformat()
+
+
+def stretches_of(report: GapReport) -> Iterator[Stretch]:
+    """The absent lots of a report in stretches, in the order of time."""
+    place_of = {lot: place for place, lot in enumerate(report.expected.ids)}
+    stretch: list[Absent] = []
+    following, kind = -1, None
+    for lot in report.absent:
+        place, its = place_of[lot.lot], _kind_of(lot)
+        if stretch and (place != following or its != kind):
+            yield Stretch(stretch)
+            stretch = []
+        stretch.append(lot)
+        following, kind = place + 1, its
+    if stretch:
+        yield Stretch(stretch)
+
+
+def _kind_of(absent: Absent) -> tuple[str, str, str]:
+    # A lot that leads to no other is its own first cause, and mostly it is.
+    first_asset = "" if absent.first_ref == absent.ref else asset_of(absent.first_ref)
+    return absent.cause, absent.first_cause, first_asset
+
+
+def first_causes_of(report: GapReport, most: int) -> list[FirstCauseShape]:
+    """The causes of most absent lots. A lot that leads to no other ref is among the stretches alone."""
+    found: dict[tuple[str, GapCause], list[Absent]] = {}
+    for absent in report.absent:
+        if absent.first_ref != absent.ref:
+            found.setdefault((asset_of(absent.first_ref), absent.first_cause), []).append(absent)
+    largest = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))[:most]
+    return [
+        {
+            "ref": lots[0].first_ref,
+            "n_refs": len({lot.first_ref for lot in lots}),
+            "cause": cause.value,
+            "mark": MARK_OF_CAUSE[cause],
+            "why": lots[0].first_why,
+            "n": len(lots),
+        }
+        for (_, cause), lots in largest
+    ]
+
 
 #: Lots of a report without a named range, and of any report: of the dataset, and of it with its inputs.
 USUAL_LOTS: Final = 1_000
@@ -57,7 +239,7 @@ class GapsShape(GapsOfDataset):
     without_lots: list[str]
 
 
-class Asked(NamedTuple):
+class AskedRange(NamedTuple):
     """A range of one dataset, as a person named it."""
 
     dataset: str
@@ -80,7 +262,7 @@ def chain_in_range(engine: Engine, dataset: DatasetSpec, asked: Expected) -> tup
     return chain_of_gaps(engine, dataset, expected_of)
 
 
-def gaps_in_range(engine: Engine, instance: OpenInstance, asked: Asked, most: int) -> GapsShape:
+def gaps_in_range(engine: Engine, instance: OpenInstance, asked: AskedRange, most: int) -> GapsShape:
     """The report on a range, with at most so many absent lots.
 
     Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`, `TooManyLots`.
@@ -122,7 +304,7 @@ def _rates(engine: Engine, dataset: DatasetSpec) -> dict[str, float]:
 
 
 def _range(
-    lots: Lots, keys: Sequence[str | None], asked: Asked, rates: dict[str, float]
+    lots: Lots, keys: Sequence[str | None], asked: AskedRange, rates: dict[str, float]
 ) -> tuple[float | None, float | None]:
     """The ends of the range; None for where the partitions end. Raises as `gaps_in_range`."""
     start, end = moment_of("start", asked.start, lots), moment_of("end", asked.end, lots)

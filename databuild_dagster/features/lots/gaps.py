@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from databuild_dagster.engine.arcs import sources_of
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.why.reasons import Known, look_up
+from databuild_dagster.engine.why.reasons import KnownRefs, look_up
 from databuild_dagster.engine.wording import pause_in_words, when
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.lots import Expected
@@ -24,7 +24,7 @@ from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Mak
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState, WantState
-from databuild_dagster.store.queries.canonical import Recorded, RecordedOfDataset
+from databuild_dagster.store.queries.canonical import RecordedOfDataset, RecordedRef
 from databuild_dagster.store.queries.wants import LastWant
 
 _S = InstanceState
@@ -241,7 +241,7 @@ class _Following:
         """Whether a source wakes the lots of an asset."""
         return asset in self._datasets and isinstance(self._datasets[asset].arc, ArcSpec)
 
-    def look_at(self, recorded: dict[Ref, Recorded | None]) -> None:
+    def look_at(self, recorded: dict[Ref, RecordedRef | None]) -> None:
         """Find the cause of each ref from its record; None for a ref that the store does not have."""
         known_rows = {ref: row for ref, row in recorded.items() if row is not None}
         stuck = [ref for ref, row in known_rows.items() if row.state is not None and row.state is not _S.LIVE]
@@ -328,7 +328,7 @@ class _Following:
         ]
         return min(ahead)[1] if ahead else None
 
-    def _of_recorded(self, row: Recorded, known: Known | None, last_want: LastWant | None) -> _Node:
+    def _of_recorded(self, row: RecordedRef, known: KnownRefs | None, last_want: LastWant | None) -> _Node:
         standing = known.why(row.ref, self._now) if known is not None and row.ref in known.canonical else ""
         if row.ref in self._pauses:
             standing = _sentence(standing, pause_in_words(row.ref, self._pauses[row.ref]))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from databuild_dagster.features.lots.arc_shapes import ArcDetailShape, Arcs, ArcsShape
-from databuild_dagster.features.lots.gap_ranges import Asked, GapsShape, gaps_in_range
+from databuild_dagster.features.lots.gap_ranges import AskedRange, GapsShape, gaps_in_range
 from databuild_dagster.web.parameters import flag, number, text
 from databuild_dagster.web.routes import ApiRoute, Ask, Page, or_error, parameters_of
 from databuild_dagster.web.state import State
@@ -35,7 +35,7 @@ def _arcs(state: State) -> Arcs:
 
 def gaps(state: State, dataset: str, start: str | None, end: str | None, chain: bool, limit: int) -> GapsShape:
     """The absent lots of a range."""
-    return gaps_in_range(state.engine, state.instance, Asked(dataset, start, end, chain), limit)
+    return gaps_in_range(state.engine, state.instance, AskedRange(dataset, start, end, chain), limit)
 
 
 ROUTES: Final = (

@@ -16,7 +16,7 @@ from databuild_dagster.features.migrate.modules import MAX_STEPS, Module, Projec
 
 
 @dataclass(frozen=True)
-class Like:
+class FrameLike:
     """The frame that stands for rows of another class, and the calls that make one of the other."""
 
     kind: ParameterKind
@@ -25,7 +25,7 @@ class Like:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownAnnotation:
     """What an annotation says."""
 
     #: The kind of argument; None if none fits, or if it is not known.
@@ -39,7 +39,7 @@ class Known:
     #: `Output[…]` or `MaterializeResult[…]` around it, or alone.
     is_wrapped: bool = False
     #: A class of rows that the package does not take, and the frame to write instead.
-    like: Like | None = None
+    like: FrameLike | None = None
     #: The same, where a person must decide: what to write instead.
     instead: str = ""
     #: There is no annotation, or one that says nothing, such as `Any`.
@@ -48,15 +48,15 @@ class Known:
     is_resource_param: bool = False
 
 
-ABSENT: Final = Known(is_absent=True)
-_NO_FRAME: Final = Known(is_no_frame=True)
+ABSENT: Final = KnownAnnotation(is_absent=True)
+_NO_FRAME: Final = KnownAnnotation(is_no_frame=True)
 
 #: Classes that hold rows and are no frame of the package, by their full name.
-_LIKE_FRAMES: Final[Mapping[str, Like]] = {
-    "polars.LazyFrame": Like(ParameterKind.POLARS_FRAME, ".collect()", ".lazy()"),
-    "pyspark.pandas.DataFrame": Like(ParameterKind.SPARK_FRAME, ".to_spark()", ".pandas_api()"),
-    "pyspark.pandas.frame.DataFrame": Like(ParameterKind.SPARK_FRAME, ".to_spark()", ".pandas_api()"),
-    "pandas.Series": Like(ParameterKind.PANDAS_FRAME, ".to_frame()", '["…"]'),
+_LIKE_FRAMES: Final[Mapping[str, FrameLike]] = {
+    "polars.LazyFrame": FrameLike(ParameterKind.POLARS_FRAME, ".collect()", ".lazy()"),
+    "pyspark.pandas.DataFrame": FrameLike(ParameterKind.SPARK_FRAME, ".to_spark()", ".pandas_api()"),
+    "pyspark.pandas.frame.DataFrame": FrameLike(ParameterKind.SPARK_FRAME, ".to_spark()", ".pandas_api()"),
+    "pandas.Series": FrameLike(ParameterKind.PANDAS_FRAME, ".to_frame()", '["…"]'),
 }
 #: Others, whose rows need a decision.
 _HOLD_ROWS: Final[Mapping[str, str]] = {
@@ -75,13 +75,13 @@ _OF_NO_FRAMES: Final = ("numpy.", "sklearn.", "torch.", "xgboost.", "scipy.", "r
 _WRAPPERS: Final = ("dagster.Output", "dagster.MaterializeResult")
 
 
-def annotated(project: Project, module: Module, node: ast.expr | None) -> Known:
+def annotated(project: Project, module: Module, node: ast.expr | None) -> KnownAnnotation:
     """What an annotation says."""
     match node:
         case None:
             return ABSENT
         case ast.Constant(value=None):
-            return Known(is_nothing=True)
+            return KnownAnnotation(is_nothing=True)
         case ast.Constant(value=str() as text):
             return _of_text(project, module, text)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
@@ -92,26 +92,28 @@ def annotated(project: Project, module: Module, node: ast.expr | None) -> Known:
             return _of_class(project, project.full_name(module, node))
 
 
-def _of_text(project: Project, module: Module, text: str) -> Known:
+def _of_text(project: Project, module: Module, text: str) -> KnownAnnotation:
     try:
         return annotated(project, module, ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError):
-        return Known()
+        return KnownAnnotation()
 
 
-def _either(first: Known, second: Known) -> Known:
+def _either(first: KnownAnnotation, second: KnownAnnotation) -> KnownAnnotation:
     for one, other in ((first, second), (second, first)):
         if one.is_nothing:
-            return Known(other.kind, other.is_no_frame, is_optional=True, like=other.like, instead=other.instead)
-    return first if first == second else Known()
+            return KnownAnnotation(
+                other.kind, other.is_no_frame, is_optional=True, like=other.like, instead=other.instead
+            )
+    return first if first == second else KnownAnnotation()
 
 
-def _subscript(project: Project, module: Module, outer: ast.expr, inner: ast.expr) -> Known:
+def _subscript(project: Project, module: Module, outer: ast.expr, inner: ast.expr) -> KnownAnnotation:
     full = project.full_name(module, outer) or ""
     name = full.rpartition(".")[2]
     if full in _WRAPPERS:
         within = annotated(project, module, inner)
-        return Known(
+        return KnownAnnotation(
             within.kind,
             within.is_no_frame,
             within.is_nothing,
@@ -120,11 +122,11 @@ def _subscript(project: Project, module: Module, outer: ast.expr, inner: ast.exp
             instead=within.instead,
         )
     if full == "dagster.ResourceParam":
-        return Known(is_resource_param=True)
+        return KnownAnnotation(is_resource_param=True)
     parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
     match name:
         case "Optional":
-            return _either(annotated(project, module, inner), Known(is_nothing=True))
+            return _either(annotated(project, module, inner), KnownAnnotation(is_nothing=True))
         case "Union":
             known = [annotated(project, module, part) for part in parts]
             while len(known) > 1:
@@ -133,53 +135,53 @@ def _subscript(project: Project, module: Module, outer: ast.expr, inner: ast.exp
         case "Annotated":
             return annotated(project, module, parts[0])
         case "DataFrame" if full.startswith("pandera."):
-            return Known(instead="a pd.DataFrame has its rows, and a blocking check may check its schema")
+            return KnownAnnotation(instead="a pd.DataFrame has its rows, and a blocking check may check its schema")
         case _:
             return _NO_FRAME if name in _PLAIN else _of_class(project, full or None)
 
 
-def _of_class(project: Project, full: str | None, steps: int = MAX_STEPS) -> Known:
+def _of_class(project: Project, full: str | None, steps: int = MAX_STEPS) -> KnownAnnotation:
     if full is None:
-        return Known()
+        return KnownAnnotation()
     if full in ("typing.Any", "object", "Any"):
         return ABSENT
     package, _, name = full.rpartition(".")
     if package in ("dagster", "databuild_dagster"):
         return _of_dagster(full, package, name)
     if (kind := kind_by_name(package, name)) is not None:
-        return Known(kind)
+        return KnownAnnotation(kind)
     if full in _LIKE_FRAMES:
-        return Known(like=_LIKE_FRAMES[full])
+        return KnownAnnotation(like=_LIKE_FRAMES[full])
     if full in _HOLD_ROWS:
-        return Known(instead=_HOLD_ROWS[full])
+        return KnownAnnotation(instead=_HOLD_ROWS[full])
     if full in _PLAIN or (package in ("typing", "collections.abc") and name in _PLAIN):
         return _NO_FRAME
     if full.startswith((*_OF_STANDARD_LIBRARY, *_OF_NO_FRAMES)):
         return _NO_FRAME
     if package.startswith("dagster_") and name.endswith("Resource"):
         # Dagster's own libraries name their ConfigurableResources so.
-        return Known(ParameterKind.RESOURCE)
+        return KnownAnnotation(ParameterKind.RESOURCE)
     if (defined := project.of_class(full)) is not None:
         return _of_project_class(project, *defined, steps)
-    return Known()
+    return KnownAnnotation()
 
 
-def _of_dagster(full: str, package: str, name: str) -> Known:
+def _of_dagster(full: str, package: str, name: str) -> KnownAnnotation:
     if full in _WRAPPERS:
-        return Known(is_wrapped=True)
+        return KnownAnnotation(is_wrapped=True)
     found = getattr(dagster if package == "dagster" else databuild_dagster, name, None)
     kind = kind_of(found)
-    return Known(kind, is_no_frame=kind is None and found is not None)
+    return KnownAnnotation(kind, is_no_frame=kind is None and found is not None)
 
 
-def _of_project_class(project: Project, module: Module, defined: ast.ClassDef, steps: int) -> Known:
+def _of_project_class(project: Project, module: Module, defined: ast.ClassDef, steps: int) -> KnownAnnotation:
     """By its bases; a class without known bases is the project's own and no frame."""
     if not steps:
-        return Known()
+        return KnownAnnotation()
     bases = [base.value if isinstance(base, ast.Subscript) else base for base in defined.bases]
     known = [_of_class(project, project.full_name(module, base), steps - 1) for base in bases]
     for found in known:
         if found.kind is not None:
-            return Known(found.kind)
+            return KnownAnnotation(found.kind)
     is_all_known = all(found.is_no_frame for found in known) or not known
-    return _NO_FRAME if is_all_known else Known()
+    return _NO_FRAME if is_all_known else KnownAnnotation()

@@ -10,9 +10,16 @@ from databuild_dagster.bindings.authoring.definitions import build_definitions
 from databuild_dagster.bindings.building.deployment import keywords_of
 from databuild_dagster.bindings.declare.parameters import ParameterKind
 from databuild_dagster.features.migrate.annotations import annotated
-from databuild_dagster.features.migrate.dagster_code import Decorated, calls_in
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.modules import MAX_STEPS, Module, Project, keyword, own_nodes
+from databuild_dagster.features.migrate.modules import (
+    MAX_STEPS,
+    DecoratedFunction,
+    Module,
+    Project,
+    calls_in,
+    keyword,
+    own_nodes,
+)
 
 _MERGE: Final = "keep it in a plain Definitions, and join both with Definitions.merge"
 _DEFAULT_IO_MANAGER: Final = "io_manager"
@@ -21,7 +28,7 @@ _FROM_FOLDERS: Final = ("dagster.load_from_defs_folder", "dagster.load_defs", "d
 
 
 @dataclass(frozen=True)
-class Uses:
+class LocationUses:
     """What the assets need of the location."""
 
     #: The functions of assets that become ours or are, by full name, and the names of all others.
@@ -33,7 +40,7 @@ class Uses:
     plain_resources: Collection[str]
 
 
-def location_findings(project: Project, uses: Uses) -> Iterator[Finding]:
+def location_findings(project: Project, uses: LocationUses) -> Iterator[Finding]:
     """Every place that makes definitions, if an asset of the project is or becomes ours."""
     if not uses.ours:
         return
@@ -60,7 +67,7 @@ def _settings(project: Project, making: Sequence[ast.Call]) -> Iterator[Finding]
 
 
 def _other_call(
-    module: Module, call: ast.Call, full: str, uses: Uses, *, n_made: int, n_alone: int
+    module: Module, call: ast.Call, full: str, uses: LocationUses, *, n_made: int, n_alone: int
 ) -> Iterator[Finding]:
     shared = f"give the same location=SharedLocation(…) to {n_made} build_definitions"
     if full in _FROM_FOLDERS and (n_alone or not n_made):
@@ -81,7 +88,7 @@ def _other_call(
         yield module.finding(Action.DECIDE, call, write=write, why="the assets get their resources there")
 
 
-def _making_ours(project: Project, uses: Uses) -> list[tuple[Module, ast.Call]]:
+def _making_ours(project: Project, uses: LocationUses) -> list[tuple[Module, ast.Call]]:
     """The definitions with assets of ours; all definitions with assets if the source does not show which ones these are."""
     found = [
         (module, call)
@@ -125,7 +132,7 @@ def _functions_of(project: Project, name: str) -> set[str]:
     return {f"{module.name}.{function}" for module in inside for function in module.functions}
 
 
-def _made(project: Project, module: Module, call: ast.Call, uses: Uses) -> Iterator[Finding]:
+def _made(project: Project, module: Module, call: ast.Call, uses: LocationUses) -> Iterator[Finding]:
     if project.full_name(module, call.func) == "dagster.Definitions":
         yield module.finding(Action.CHANGE, call.func, write="build_definitions")
     for given in call.keywords:
@@ -174,7 +181,9 @@ def _dicts(
             yield from _dicts(project, *place, steps - 1)
 
 
-def _resources(project: Project, module: Module, call: ast.Call, resources: ast.Dict, uses: Uses) -> Iterator[Finding]:
+def _resources(
+    project: Project, module: Module, call: ast.Call, resources: ast.Dict, uses: LocationUses
+) -> Iterator[Finding]:
     for key, value in zip(resources.keys, resources.values, strict=True):
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
             continue
@@ -192,7 +201,9 @@ def _resources(project: Project, module: Module, call: ast.Call, resources: ast.
             yield from _spark(module, call, whole, key.value, value, uses)
 
 
-def _spark(module: Module, call: ast.Call, whole: ast.AST, key: str, value: ast.expr, uses: Uses) -> Iterator[Finding]:
+def _spark(
+    module: Module, call: ast.Call, whole: ast.AST, key: str, value: ast.expr, uses: LocationUses
+) -> Iterator[Finding]:
     if keyword(call, "spark") is not None:
         return
     if isinstance(value, ast.Call) and "pyspark_resource" in module.text(value):
@@ -239,7 +250,7 @@ def _is_spark(project: Project, module: Module, value: ast.expr) -> bool:
     )
 
 
-def io_managers_of(plain: Sequence[Decorated]) -> set[str] | None:
+def io_managers_of(plain: Sequence[DecoratedFunction]) -> set[str] | None:
     """The keys of the IO managers that plain assets use, None if one is no text; an asset without a key uses Dagster's default."""
     keys = set[str]()
     for asset in plain:

@@ -6,13 +6,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from databuild_dagster.bindings.building.outputs import REFUSED_PARTS
-from databuild_dagster.features.migrate.annotations import Known, annotated
-from databuild_dagster.features.migrate.dagster_code import Decorated
+from databuild_dagster.features.migrate.annotations import KnownAnnotation, annotated
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.libraries import OF_KIND, TO_FRAMES, WRITES, WRITES_OF_SPARK, Value
-from databuild_dagster.features.migrate.modules import Module, Project, keyword, own_nodes
+from databuild_dagster.features.migrate.modules import DecoratedFunction, Module, Project, keyword, own_nodes
 from databuild_dagster.features.migrate.signatures import class_of
-from databuild_dagster.features.migrate.values import Values, wrapped_value
+from databuild_dagster.features.migrate.values import (
+    OF_KIND,
+    TO_FRAMES,
+    WRITES,
+    WRITES_OF_SPARK,
+    Value,
+    Values,
+    wrapped_value,
+)
 
 #: Kinds that are certainly no frame, with how a sentence calls them.
 _NO_FRAMES: Final = (Value.OTHER, Value.DICT, Value.TUPLE, Value.SESSION)
@@ -33,7 +39,7 @@ class Result:
     decide: list[str] = field(default_factory=list)
 
 
-def result_of(project: Project, asset: Decorated, values: Values) -> Result:
+def result_of(project: Project, asset: DecoratedFunction, values: Values) -> Result:
     """Judge what the function returns and yields."""
     known = annotated(project, asset.module, asset.function.returns)
     kind = OF_KIND.get(known.kind, Value.UNKNOWN) if known.kind is not None else Value.UNKNOWN
@@ -63,7 +69,7 @@ def result_of(project: Project, asset: Decorated, values: Values) -> Result:
     return found
 
 
-def _single(found: Result, asset: Decorated, known: Known, shown: set[Value], values: Values) -> None:
+def _single(found: Result, asset: DecoratedFunction, known: KnownAnnotation, shown: set[Value], values: Values) -> None:
     frames = {value for value in shown if value.is_frame}
     if not found.value.is_frame and len(frames) == 1:
         found.value = next(iter(frames))
@@ -118,7 +124,7 @@ def _to_frame(found: Result, module: Module, values: Values, end: str) -> None:
             )
 
 
-def _annotation(found: Result, module: Module, returns: ast.expr | None, known: Known) -> None:
+def _annotation(found: Result, module: Module, returns: ast.expr | None, known: KnownAnnotation) -> None:
     """An annotation that the package refuses on a function that returns a frame."""
     if returns is None or found.stays or not found.value.is_frame:
         return
@@ -130,7 +136,7 @@ def _annotation(found: Result, module: Module, returns: ast.expr | None, known: 
         )
 
 
-def _several(found: Result, project: Project, asset: Decorated, values: Values, known: Known) -> None:
+def _several(found: Result, project: Project, asset: DecoratedFunction, values: Values, known: KnownAnnotation) -> None:
     """A multi-asset returns a dict."""
     module, returns = asset.module, asset.function.returns
     names = output_names(asset)
@@ -186,7 +192,7 @@ def _inner(project: Project, module: Module, returns: ast.expr) -> str:
     return "…"
 
 
-def output_values(project: Project, asset: Decorated) -> dict[str, Value]:
+def output_values(project: Project, asset: DecoratedFunction) -> dict[str, Value]:
     """The kind of frame of each output of a multi-asset, where its tuple shows it."""
     names, returns = output_names(asset), asset.function.returns
     match returns:
@@ -198,7 +204,7 @@ def output_values(project: Project, asset: Decorated) -> dict[str, Value]:
     return dict(zip(names, kinds, strict=True))
 
 
-def output_names(asset: Decorated) -> list[str]:
+def output_names(asset: DecoratedFunction) -> list[str]:
     """The names of the outputs of a multi-asset, in order, as far as the source shows them."""
     outs = keyword(asset.call, "outs")
     if outs is None or not isinstance(outs.value, ast.Dict):
@@ -212,7 +218,7 @@ def output_names(asset: Decorated) -> list[str]:
     return [str(name.value) for name in outs.value.keys if isinstance(name, ast.Constant)]
 
 
-def _yields(found: Result, project: Project, asset: Decorated, values: Values) -> None:
+def _yields(found: Result, project: Project, asset: DecoratedFunction, values: Values) -> None:
     """A generator becomes a function with one `return`, if it yields once and last."""
     module = asset.module
     kinds = {value for _, value in values.yielded}
@@ -259,7 +265,7 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"in {number} places"
 
 
-def _async(found: Result, asset: Decorated) -> None:
+def _async(found: Result, asset: DecoratedFunction) -> None:
     why = "an async function is refused; partitions run in threads"
     awaits = [node for node in own_nodes(asset.function) if isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith))]
     found.findings.append(
@@ -290,7 +296,7 @@ def _empties(found: Result, module: Module, values: Values) -> None:
             )
 
 
-def _wrapped_parts(found: Result, project: Project, asset: Decorated) -> None:
+def _wrapped_parts(found: Result, project: Project, asset: DecoratedFunction) -> None:
     module = asset.module
     for node in own_nodes(asset.function):
         if not isinstance(node, ast.Call):
@@ -319,7 +325,7 @@ def _stores(method: ast.Attribute) -> bool:
     return method.attr in WRITES_OF_SPARK and is_of_writer
 
 
-def _stores_itself(asset: Decorated, *, or_has_none: bool = False) -> str:
+def _stores_itself(asset: DecoratedFunction, *, or_has_none: bool = False) -> str:
     for node in own_nodes(asset.function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _stores(node.func):
             return f"it stores its data itself in line {node.lineno}; to move it, return the frame there"

@@ -9,26 +9,26 @@ from typing import Final
 from databuild_dagster import __all__ as public_names  # type: ignore[attr-defined]
 from databuild_dagster.bindings.declare.parameters import ParameterKind
 from databuild_dagster.features.migrate.annotations import annotated
-from databuild_dagster.features.migrate.arguments import argument_findings
-from databuild_dagster.features.migrate.contexts import context_findings, helper_findings
-from databuild_dagster.features.migrate.dagster_code import (
+from databuild_dagster.features.migrate.arguments import argument_findings, context_findings, helper_findings
+from databuild_dagster.features.migrate.findings import Action, AssetReport, Finding, ProjectReport, Verdict
+from databuild_dagster.features.migrate.location import LocationUses, io_managers_of, location_findings
+from databuild_dagster.features.migrate.modules import (
     ASSET,
     CHECKS,
     MULTI_ASSET,
     STAYS,
-    Decorated,
+    DecoratedFunction,
+    Function,
+    Module,
+    Project,
     calls_in,
     decorated_in,
 )
-from databuild_dagster.features.migrate.findings import Action, AssetReport, Finding, ProjectReport, Verdict
-from databuild_dagster.features.migrate.libraries import Value
-from databuild_dagster.features.migrate.location import Uses, io_managers_of, location_findings
-from databuild_dagster.features.migrate.modules import Function, Module, Project
 from databuild_dagster.features.migrate.results import output_names, output_values, result_of
 from databuild_dagster.features.migrate.signatures import plain_reader_findings, signature_of
 from databuild_dagster.features.migrate.source_files import read_source
 from databuild_dagster.features.migrate.spark_code import module_findings, required_keys, spark_findings
-from databuild_dagster.features.migrate.values import Values, arguments_of, returned_by
+from databuild_dagster.features.migrate.values import Value, Values, arguments_of, returned_by
 
 #: Decorators and calls that stay, by full name, with the plural by which the report counts them.
 _UNCHANGED: Final[Mapping[str, str]] = {
@@ -109,7 +109,7 @@ def is_of_tests(path: str) -> bool:
     )
 
 
-def _returned(project: Project, candidates: Iterable[Decorated]) -> Mapping[str, Value]:
+def _returned(project: Project, candidates: Iterable[DecoratedFunction]) -> Mapping[str, Value]:
     """What the assets of a name return; several of one name must agree."""
     found = dict[str, Value]()
     for asset in candidates:
@@ -122,14 +122,14 @@ def _returned(project: Project, candidates: Iterable[Decorated]) -> Mapping[str,
     return found
 
 
-def _returned_by(project: Project, asset: Decorated) -> Value:
+def _returned_by(project: Project, asset: DecoratedFunction) -> Value:
     try:
         return returned_by(project, asset.module, asset.function)
     except RecursionError:
         return Value.UNKNOWN
 
 
-def _judged(project: Project, asset: Decorated, returned: Mapping[str, Value]) -> AssetReport:
+def _judged(project: Project, asset: DecoratedFunction, returned: Mapping[str, Value]) -> AssetReport:
     """One asset; one whose expressions are nested deeper than calls of Python may be is left to a person."""
     try:
         return _readable(project, asset, returned)
@@ -137,7 +137,7 @@ def _judged(project: Project, asset: Decorated, returned: Mapping[str, Value]) -
         return _report(asset, Verdict.DECIDE, ["its expressions are nested too deeply to be read here"])
 
 
-def _readable(project: Project, asset: Decorated, returned: Mapping[str, Value]) -> AssetReport:
+def _readable(project: Project, asset: DecoratedFunction, returned: Mapping[str, Value]) -> AssetReport:
     """One asset, as if it became ours; if it cannot, why."""
     values = Values(project, asset.module, asset.function)
     signature = signature_of(project, asset, returned)
@@ -166,7 +166,9 @@ def _readable(project: Project, asset: Decorated, returned: Mapping[str, Value])
     return _report(asset, verdict, why, findings)
 
 
-def _report(asset: Decorated, verdict: Verdict, why: Sequence[str], findings: Iterable[Finding] = ()) -> AssetReport:
+def _report(
+    asset: DecoratedFunction, verdict: Verdict, why: Sequence[str], findings: Iterable[Finding] = ()
+) -> AssetReport:
     in_order = sorted(findings, key=lambda finding: (finding.line, finding.last_line))
     line = asset.node.lineno
     return AssetReport(asset.name, asset.module.source.path, line, verdict, tuple(map(_sentence, why)), tuple(in_order))
@@ -176,14 +178,16 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _with_readers(project: Project, asset: Decorated, report: AssetReport, ours: Mapping[str, Value]) -> AssetReport:
+def _with_readers(
+    project: Project, asset: DecoratedFunction, report: AssetReport, ours: Mapping[str, Value]
+) -> AssetReport:
     """A plain asset that reads assets that become ours may need annotations."""
     findings = tuple(plain_reader_findings(project, asset, ours))
     return AssetReport(report.name, report.path, report.line, report.verdict, report.why, findings)
 
 
 def _with_contexts(
-    project: Project, judged: Iterable[tuple[Decorated, AssetReport]]
+    project: Project, judged: Iterable[tuple[DecoratedFunction, AssetReport]]
 ) -> Iterator[tuple[Module, Function, str]]:
     """The functions that get a `BuildContext`, each with the parameter's name, which is the first one."""
     for found, report in judged:
@@ -193,13 +197,15 @@ def _with_contexts(
                 yield found.module, found.function, argument.arg
 
 
-def _of_checks(project: Project, decorated: Iterable[Decorated], ours: Mapping[str, Value]) -> Iterator[Finding]:
+def _of_checks(
+    project: Project, decorated: Iterable[DecoratedFunction], ours: Mapping[str, Value]
+) -> Iterator[Finding]:
     for found in decorated:
         if found.decorator in CHECKS:
             yield from plain_reader_findings(project, found, ours)
 
 
-def _made_otherwise(project: Project, decorated: Sequence[Decorated]) -> Iterator[AssetReport]:
+def _made_otherwise(project: Project, decorated: Sequence[DecoratedFunction]) -> Iterator[AssetReport]:
     """Assets of other decorators of Dagster, of decorators of the project, and of calls."""
     for found in decorated:
         if found.decorator in STAYS:
@@ -241,13 +247,15 @@ def _makes_assets(project: Project, module: Module, function: ast.AST) -> bool:
     )
 
 
-def _uses(decorated: Iterable[Decorated], judged: Sequence[tuple[Decorated, AssetReport]]) -> Uses:
+def _uses(
+    decorated: Iterable[DecoratedFunction], judged: Sequence[tuple[DecoratedFunction, AssetReport]]
+) -> LocationUses:
     ours = {id(found.function) for found, report in judged if report.verdict.is_ours}
     others = [found for found in decorated if id(found.function) not in ours and found.decorator.startswith("dagster")]
     plain_resources = {argument.arg for found in others for argument in arguments_of(found.function)}
     plain_resources |= {key for found in others for key in required_keys(found)}
     plain = [found for found, report in judged if report.verdict in (Verdict.STAYS, Verdict.DECIDE)]
-    return Uses(
+    return LocationUses(
         ours={f"{found.module.name}.{found.function.name}" for found, report in judged if report.verdict.is_ours},
         plain={f"{found.module.name}.{found.function.name}" for found in plain},
         io_managers=io_managers_of(plain),
@@ -255,7 +263,7 @@ def _uses(decorated: Iterable[Decorated], judged: Sequence[tuple[Decorated, Asse
     )
 
 
-def _is_open(finding: Finding, judged: Sequence[tuple[Decorated, AssetReport]]) -> bool:
+def _is_open(finding: Finding, judged: Sequence[tuple[DecoratedFunction, AssetReport]]) -> bool:
     """A project whose assets are all ours has answered its questions; what it must change is left."""
     is_moved = bool(judged) and all(report.verdict is Verdict.IS for _, report in judged)
     return finding.action.touches_lines or not is_moved
@@ -293,7 +301,7 @@ def _last_import(tree: ast.Module) -> int:
     return max((node.end_lineno or node.lineno for node in imports), default=0)
 
 
-def _unchanged(project: Project, decorated: Iterable[Decorated]) -> Mapping[str, int]:
+def _unchanged(project: Project, decorated: Iterable[DecoratedFunction]) -> Mapping[str, int]:
     counts = Counter(_UNCHANGED[found.decorator] for found in decorated if found.decorator in _UNCHANGED)
     as_decorators = {id(found.node) for found in decorated}
     for module in project.modules:

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from databuild_dagster.bindings.declare.parameters import ALLOWED, ParameterKind
-from databuild_dagster.features.migrate.annotations import Known, annotated
-from databuild_dagster.features.migrate.dagster_code import Decorated
+from databuild_dagster.features.migrate.annotations import KnownAnnotation, annotated
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.libraries import OF_KIND, Value
-from databuild_dagster.features.migrate.modules import Function, Module, Project
-from databuild_dagster.features.migrate.values import arguments_of, used_as
+from databuild_dagster.features.migrate.modules import DecoratedFunction, Function, Module, Project
+from databuild_dagster.features.migrate.values import OF_KIND, Value, arguments_of, used_as
 
 #: The class to write for each kind of frame, with the package and the name by which people import it.
 _CLASSES: Final[Mapping[Value, tuple[str, str, str]]] = {
@@ -37,7 +35,7 @@ class Signature:
     inputs: dict[str, ast.arg] = field(default_factory=dict)
 
 
-def signature_of(project: Project, asset: Decorated, returned: Mapping[str, Value]) -> Signature:
+def signature_of(project: Project, asset: DecoratedFunction, returned: Mapping[str, Value]) -> Signature:
     """Judge each parameter; `returned` has what the project's assets return, by name."""
     found = Signature()
     function, module = asset.function, asset.module
@@ -71,7 +69,7 @@ def _of_type_checkers(module: Module, function: Function) -> Iterator[Finding]:
 def _parameter(
     found: Signature,
     project: Project,
-    asset: Decorated,
+    asset: DecoratedFunction,
     argument: ast.arg,
     *,
     is_first: bool,
@@ -115,7 +113,7 @@ def _parameter(
         found.findings.append(_undecided(module, argument, known.instead or "the source does not show this class"))
 
 
-def _known_kind(found: Signature, module: Module, argument: ast.arg, known: Known) -> None:
+def _known_kind(found: Signature, module: Module, argument: ast.arg, known: KnownAnnotation) -> None:
     assert known.kind is not None
     if known.kind.is_input:
         found.inputs[argument.arg] = argument
@@ -146,7 +144,7 @@ def _undecided(module: Module, argument: ast.arg, why: str) -> Finding:
     return module.finding(Action.DECIDE, argument, write=f"annotate it with {ALLOWED}", why=why)
 
 
-def _without_annotation(asset: Decorated, argument: ast.arg, returned: Mapping[str, Value]) -> Finding:
+def _without_annotation(asset: DecoratedFunction, argument: ast.arg, returned: Mapping[str, Value]) -> Finding:
     module, name = asset.module, argument.arg
     upstream = asset.upstream(name)
     used, given = used_as(asset.function, name), returned.get(upstream, Value.UNKNOWN)
@@ -171,7 +169,7 @@ def class_of(module: Module, kind: Value) -> str:
     return otherwise
 
 
-def plain_reader_findings(project: Project, asset: Decorated, ours: Mapping[str, Value]) -> Iterator[Finding]:
+def plain_reader_findings(project: Project, asset: DecoratedFunction, ours: Mapping[str, Value]) -> Iterator[Finding]:
     """The inputs of a function that stays plain and reads assets that become ours: the package reads by the annotation."""
     for argument in arguments_of(asset.function):
         if (own := asset.input_manager(argument.arg)) is not None and asset.upstream(argument.arg) in ours:

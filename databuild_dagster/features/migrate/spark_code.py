@@ -4,11 +4,9 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from databuild_dagster.features.migrate.dagster_code import Decorated, calls_in
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.libraries import Value
-from databuild_dagster.features.migrate.modules import Module, Project, keyword
-from databuild_dagster.features.migrate.values import Values, is_session_made_by_hand
+from databuild_dagster.features.migrate.modules import DecoratedFunction, Module, Project, calls_in, keyword
+from databuild_dagster.features.migrate.values import Value, Values, is_session_made_by_hand
 from databuild_dagster.spark.at_import import type_as_object
 
 #: Members that a client's session and frame do not have.
@@ -20,7 +18,9 @@ _NEEDS_JVM: Final = (
 _MAKERS: Final = frozenset({"udf", "pandas_udf", "udtf", "arrow_udf"})
 
 
-def spark_findings(project: Project, asset: Decorated, parameters: frozenset[str], values: Values) -> Iterator[Finding]:
+def spark_findings(
+    project: Project, asset: DecoratedFunction, parameters: frozenset[str], values: Values
+) -> Iterator[Finding]:
     """Sessions that the function opens by itself, and what it needs a JVM for."""
     module, function = asset.module, asset.function
     assigned = {id(node.value): node for node in ast.walk(function) if isinstance(node, ast.Assign)}
@@ -49,7 +49,7 @@ def spark_findings(project: Project, asset: Decorated, parameters: frozenset[str
             yield module.finding(Action.DECIDE, attribute, write=_NEEDS_JVM, why=f"{attribute.attr} needs a JVM")
 
 
-def required_keys(asset: Decorated) -> set[str]:
+def required_keys(asset: DecoratedFunction) -> set[str]:
     """The resources of `required_resource_keys`, as far as the source shows them."""
     given = keyword(asset.call, "required_resource_keys")
     nodes = () if given is None else ast.walk(given.value)

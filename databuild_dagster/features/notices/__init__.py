@@ -5,8 +5,8 @@ from databuild_dagster.feature import Column, Command, Feature
 FEATURE = Feature(
     package=__name__,
     summary="Alerts and checks tell about missed SLAs; metrics are shown and exported.",
-    settings=Column("settings:SETTINGS"),
-    duties=Column("duties:DUTIES"),
+    settings=Column("alerts:SETTINGS"),
+    duties=Column("sla_check:DUTIES"),
     commands=(
         Command(
             "ledger metrics",

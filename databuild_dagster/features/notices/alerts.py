@@ -1,23 +1,28 @@
-"""Alerts about wants that missed their SLA: a line in the log, a webhook, a command (rule 5.5).
+"""Alerts about wants that missed their SLA: a line in the log, a webhook, a command (rule 5.5); and the setting `alerts=`.
 
 The log has one event per missed SLA. Each alert follows the log with its own cursor, stored after every want: a crash
 loses no alert and repeats at most one. A failing alert is retried in the next ticks and then given up, without holding
 up the others. All alerts of a tick share a time limit, because launches wait for the tick.
 """
 
+from __future__ import annotations
+
 import json
 import subprocess
 import urllib.request
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from time import monotonic
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
-from dagster import DagsterInstance
+from dagster import DagsterInstance, Model, Resolvable
+from pydantic import Field
 
+from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.bindings.declare.settings import Setting, described
 from databuild_dagster.bindings.registry.instance import DagsterCursors
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, apart, steps
@@ -245,3 +250,42 @@ def _is_sent(alert: Alert, late: LateWant) -> bool:
 def _name(alert: Alert) -> str:
     """A user's own alert may have a repr with secrets."""
     return repr(alert) if isinstance(alert, LogAlert | WebhookAlert | CommandAlert) else type(alert).__name__
+
+
+class AlertAttributes(Model, Resolvable):
+    """Where an alert about a missed SLA is sent: a webhook or a command."""
+
+    webhook: Annotated[str | None, described("A url that JSON is POSTed to."), Field(repr=False)] = None
+    headers: Annotated[Mapping[str, str], described("Headers of the webhook's request."), Field(repr=False)] = {}
+    command: Annotated[
+        Sequence[str] | None,
+        described("A program with its arguments, given JSON on its stdin."),
+        Field(repr=False),
+    ] = None
+
+    def alert(self, place: str) -> Alert:
+        """Raises `InvalidAsset` unless exactly one of both is given."""
+        if self.webhook is not None and self.command is None:
+            return WebhookAlert(self.webhook, self.headers)
+        if self.command and self.webhook is None and not self.headers:
+            return CommandAlert(tuple(self.command))
+        raise InvalidAsset(
+            f"{place} gives an alert that is not one webhook, with or without headers, or one command; "
+            "write an entry of its own for each."
+        )
+
+
+def _of_files(entries: Iterable[AlertAttributes], place: str) -> tuple[Alert, ...]:
+    return tuple(entry.alert(place) for entry in entries)
+
+
+ALERTS: Final = Setting[tuple[Alert, ...]](
+    name="alerts",
+    default=lambda: (),
+    checked=lambda alerts, place: tuple(alerts),
+    in_yaml=Sequence[AlertAttributes],
+    yaml_default=(),
+    description="Where alerts about missed SLAs are sent, besides the orchestrator's log.",
+    from_yaml=_of_files,
+)
+SETTINGS: Final = (ALERTS,)

@@ -1,6 +1,6 @@
-"""The asset check that fails while an open want for an asset is late (rule 5.5).
+"""The asset check that fails while an open want for an asset is late (rule 5.5); and the duties that tell about missed SLAs.
 
-An author adds it to the assets that have deadlines. A run of the check computes the result at once. Nothing runs when a
+An author adds the check to the assets that have deadlines. A run of the check computes the result at once. Nothing runs when a
 deadline passes, so a tick also reports the check when its result has changed.
 """
 
@@ -26,12 +26,14 @@ from dagster import (
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
 from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.display.checks import keys_of, listed, report_changed
+from databuild_dagster.bindings.orchestration.duties import Duty, Work
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, apart
 from databuild_dagster.engine.why.explain import Cause, causes_of_each
 from databuild_dagster.engine.why.reasons import look_up
 from databuild_dagster.engine.wording import when
+from databuild_dagster.features.notices.alerts import ALERTS, send_alerts
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.wants import LateRef
 
@@ -138,3 +140,24 @@ def _to_first_cause(causes: Sequence[Cause]) -> str:
         if cause.depth > before.depth:
             first_cause = f"{cause.ref}: {cause.why}"
     return "; ".join([*of_ref, *([first_cause] if first_cause else [])])
+
+
+def _send(work: Work) -> None:
+    send_alerts(
+        work.instance,
+        work.engine,
+        work.deployment.location,
+        ALERTS.of(work.deployment),
+        began_at=work.registered.head.seq,
+        head=work.head,
+    )
+
+
+def _report(work: Work) -> None:
+    report_sla_checks(work.instance, work.deployment.location, work.repository.asset_graph)
+
+
+DUTIES: Final = (
+    Duty("send alerts", _send, why="the tick records which SLAs were missed", behind="tend held Dagster runs"),
+    Duty("report SLA checks", _report, why="the tick records which SLAs were missed", behind="send alerts"),
+)

@@ -5,7 +5,7 @@ from databuild_dagster.feature import Column, Command, Feature
 FEATURE = Feature(
     package=__name__,
     summary="Operations run over all partitions of a dataset.",
-    settings=Column("operation_types:SETTINGS"),
+    settings=Column("operations:SETTINGS"),
     definers=Column("executor_runs:DEFINERS"),
     side_ticks=Column("executor_runs:SIDE_TICKS"),
     invariants=Column("invariants:INVARIANTS"),

@@ -12,8 +12,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.selections import keys_named
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.operation_context import OperationResources
-from databuild_dagster.features.operations.operation_types import OPERATIONS, known_operations
-from databuild_dagster.features.operations.operations import operation_resources
+from databuild_dagster.features.operations.operations import OPERATIONS, known_operations, operation_resources
 from databuild_dagster.features.operations.shapes import (
     CanceledOperationShape,
     StartedOperationShape,

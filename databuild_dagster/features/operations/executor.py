@@ -19,18 +19,21 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, Judge
 from databuild_dagster.features.operations.job import (
     MAX_ERROR,
+    Call,
     CannotExecute,
     ContextFactory,
+    InTurn,
     Job,
     JobContext,
+    Workers,
     backoff_seconds,
     clean_up,
     error_text,
+    running_after,
 )
 from databuild_dagster.features.operations.manager import DistributedOperationManager
-from databuild_dagster.features.operations.outcomes import Becomes, Befell, becomes, befell, why
+from databuild_dagster.features.operations.outcomes import JobOutcome, NextStep, next_step, outcome_of, why
 from databuild_dagster.features.operations.tracker import Tracked, Tracker, abandoned, following
-from databuild_dagster.features.operations.workers import Call, InTurn, Workers, running_after
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.meta_storage import Entry, Statement
 from databuild_dagster.model.operations import invokes, records
@@ -209,7 +212,7 @@ class Executor:
         # Outside of the guard: an error of the host's hook must not run the batch again.
         for job in returned:
             succeeded = job.context.outcome.state is JobState.SUCCESS
-            self._settle(Befell.SUCCEEDED if succeeded else Befell.SAID_FAILED, job)
+            self._settle(JobOutcome.SUCCEEDED if succeeded else JobOutcome.SAID_FAILED, job)
 
     @contextmanager
     def _guarded(self, *jobs: Job) -> Iterator[None]:
@@ -219,28 +222,28 @@ class Executor:
         except (StoreUnusable, CannotExecute):
             raise
         except Exception as error:
-            self._settle(befell(jobs, error), *jobs, error=self._explained(error))
+            self._settle(outcome_of(jobs, error), *jobs, error=self._explained(error))
 
-    def _settle(self, what: Befell, *jobs: Job, error: str = "") -> None:
+    def _settle(self, what: JobOutcome, *jobs: Job, error: str = "") -> None:
         """Apply the table of `outcomes`."""
-        match becomes(what, can_fail=jobs[0].operation.can_fail):
-            case Becomes.MARKED:
+        match next_step(what, can_fail=jobs[0].operation.can_fail):
+            case NextStep.MARKED:
                 for job in jobs:
                     job.ended = job.context.outcome
-            case Becomes.FAILED:
+            case NextStep.FAILED:
                 for job in jobs:
                     said = job.context.failed_with(error) if error else job.context.outcome
                     self._fail(job, said)
-            case Becomes.RETRIED:
+            case NextStep.RETRIED:
                 self._again(why(what, jobs[0], error), *jobs)
-            case Becomes.DROPPED:
+            case NextStep.DROPPED:
                 for job in jobs:
                     job.context.stop()
                     self._drop(job)
-            case Becomes.HALVED:
+            case NextStep.HALVED:
                 for half in (jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]):
                     self.run(*half)
-            case Becomes.GIVEN_BACK:
+            case NextStep.GIVEN_BACK:
                 # `give_back` cleans up after it, and releases it.
                 pass
 
@@ -298,7 +301,7 @@ class Executor:
                     # It is cleaned up already.
                     self._forget(job)
                 else:
-                    self._settle(Befell.NOT_MARKED, job)
+                    self._settle(JobOutcome.NOT_MARKED, job)
 
     # Stopping
 

@@ -10,7 +10,7 @@ from databuild_dagster.model.operations.records import strays
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.invariants import Invariant
-from databuild_dagster.store.work.meta_entries import from_stored
+from databuild_dagster.store.unit_of_work import from_stored
 
 
 def _stray_keys(connection: Connection) -> Iterator[tuple[str, str]]:

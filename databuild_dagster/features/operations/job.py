@@ -1,8 +1,9 @@
-"""One job, for its executor and for the operation's code (rules 9.4, 9.5)."""
+"""One job, for its executor and for the operation's code, and the workers that call that code (rules 9.4, 9.5)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from math import inf
 from typing import Any, Protocol, TypeAlias
 
@@ -11,7 +12,6 @@ from msgspec.structs import replace
 
 from databuild_dagster.features.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.features.operations.meta_storage import MetaStorage
-from databuild_dagster.features.operations.workers import Call
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.errors import InvalidRequest, LeaseLost
 from databuild_dagster.model.meta_storage import MAX_VALUE_BYTES
@@ -241,3 +241,51 @@ def clean_up(
             of_token = executor.contexts(executor, context.operation, context.partition, lease, context.instance_uuid)
             of_token.is_stopped = True
         operation.cancel_job_and_cleanup(arg, context.ref, of_token)
+
+
+#: How long an executor waits for the end of a call.
+LOOK_SECONDS = 1.0
+#: Ends that follow each other sooner are recorded together, while no worker is free.
+TOGETHER_SECONDS = 0.1
+
+Call = Future[None]
+
+
+class Workers(Protocol):
+    """Make `n_threads` calls at a time."""
+
+    n_threads: int
+
+    def submit(self, function: Callable[..., None], *arguments: Any) -> Call:
+        """Make the call when a thread is free."""
+
+
+class InTurn:
+    """Makes each call at once, in the caller's thread."""
+
+    n_threads = 1
+
+    def __init__(self) -> None:
+        self._done: Call = Future()
+        self._done.set_result(None)
+
+    def submit(self, function: Callable[..., None], *arguments: Any) -> Call:
+        """Raises the errors of the call."""
+        function(*arguments)
+        return self._done
+
+
+def running_after(calls: set[Call], n_threads: int) -> set[Call]:
+    """The running ones of these calls, once one has ended and a worker is free, or after a bounded time.
+
+    Raises an error of an ended call.
+    """
+    seconds = LOOK_SECONDS
+    while calls:
+        ended, calls = wait(calls, seconds, FIRST_COMPLETED)
+        for call in ended:
+            call.result()
+        if not ended or len(calls) < n_threads:
+            break
+        seconds = TOGETHER_SECONDS
+    return calls

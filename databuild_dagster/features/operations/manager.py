@@ -16,14 +16,6 @@ from databuild_dagster.features.operations.meta_storage import MetaStorage
 from databuild_dagster.features.operations.seen import Completion, OperationView, Seen, ended_view
 from databuild_dagster.model import errors
 from databuild_dagster.model.command_ids import of_attempt
-from databuild_dagster.model.errors import (
-    IncompatibleOperation,
-    NewerOperation,
-    NewerOperations,
-    NotFound,
-    Refused,
-    UnknownOperationType,
-)
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations import compatibility, invokes, keys, records
 from databuild_dagster.model.operations.compatibility import TypeRule
@@ -174,7 +166,7 @@ class DistributedOperationManager:
         run_ops = self.meta.get(DatasetKeys.of(dataset).run_ops)
         try:
             start = self.numbered(ready, records.run_ops_of(dataset, run_ops.value), {})
-        except IncompatibleOperation:
+        except errors.IncompatibleOperation:
             # The same command, sent twice at once, has started it since.
             if known := self._started_by(command_id, type_id, dataset, object_id):
                 return known
@@ -298,8 +290,8 @@ class DistributedOperationManager:
                 return True
         raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
 
-    def _not_found(self, id: OperationId) -> NotFound:
-        return NotFound(kind="operation", name=str(id), names=map(str, self.running()))
+    def _not_found(self, id: OperationId) -> errors.NotFound:
+        return errors.NotFound(kind="operation", name=str(id), names=map(str, self.running()))
 
     # Reading
 
@@ -307,7 +299,7 @@ class DistributedOperationManager:
         """Raises `UnknownOperationType`."""
         found = self.types.get(type_id)
         if found is None:
-            raise UnknownOperationType(type_name=type_id, known=", ".join(sorted(self.types)) or "none")
+            raise errors.UnknownOperationType(type_name=type_id, known=", ".join(sorted(self.types)) or "none")
         return found
 
     def arg_for(self, id: OperationId, value: bytes) -> Any:
@@ -315,7 +307,7 @@ class DistributedOperationManager:
         operation, record = self.type_named(id.type), records.arg_of(id, value)
         if record.type_version > operation.version:
             why = f"version {record.type_version} of {id.type}, and {operation.version} is installed"
-            raise NewerOperation(id=str(id), why=why)
+            raise errors.NewerOperation(id=str(id), why=why)
         raw = record.arg
         if record.type_version < operation.version:
             raw = operation.upgraded(raw, record.type_version)
@@ -325,7 +317,7 @@ class DistributedOperationManager:
         """Why this process cannot continue an operation."""
         try:
             self.arg_for(id, arg or b"")
-        except Refused as refused:
+        except errors.Refused as refused:
             return refused.message
         except Exception as error:  # Of the type's own `upgraded`, anything.
             return f"its argument cannot be read: {one_line(error)}"
@@ -353,7 +345,7 @@ class DistributedOperationManager:
             for entry in self.meta.prefix(prefix).entries:
                 try:
                     id = OperationId.parse(entry.key.removeprefix(keys.HISTORY + keys.SEPARATOR))
-                except NotFound:
+                except errors.NotFound:
                     # A name of newer code, which no command here could use.
                     continue
                 found.append(ended_view(id, entry.value or b""))
@@ -370,7 +362,7 @@ class DistributedOperationManager:
         for name, entry in zip(datasets, entries, strict=True):
             try:
                 found += records.run_ops_of(name, entry.value)
-            except NewerOperations:
+            except errors.NewerOperations:
                 if dataset is not None:
                     raise
         return found

@@ -10,7 +10,7 @@ import msgspec
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.decide.meta_storage import Watching
+from databuild_dagster.model.decide.datasets import Watching
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.meta_storage import (
     LAST,

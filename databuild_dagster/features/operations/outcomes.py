@@ -14,7 +14,7 @@ from databuild_dagster.model.machine import Label
 from databuild_dagster.model.operations.records import to_bytes
 
 
-class Befell(Label):
+class JobOutcome(Label):
     """The outcome of a job, or of a batch."""
 
     SUCCEEDED = "it returns"
@@ -30,7 +30,7 @@ class Befell(Label):
     BATCH_RAISED = "it is one of a batch, and the batch raises"
 
 
-class Becomes(Label):
+class NextStep(Label):
     """The job's end or next attempt."""
 
     MARKED = "marked success"
@@ -41,73 +41,73 @@ class Becomes(Label):
     GIVEN_BACK = "cleaned up, and free for the next executor"
 
 
-class Rule(NamedTuple):
+class OutcomeRule(NamedTuple):
     """One row; `can_fail` None counts for all types of operations."""
 
-    befell: Befell
+    outcome: JobOutcome
     can_fail: bool | None
-    becomes: Becomes
+    next_step: NextStep
     why: str
 
 
-_B, _D = Befell, Becomes
+_B, _D = JobOutcome, NextStep
 
-RULES = (
-    Rule(_B.SUCCEEDED, None, _D.MARKED, "its work is done"),
-    Rule(_B.SAID_FAILED, True, _D.FAILED, "no mark is made before the clean-up"),
-    Rule(_B.SAID_FAILED, False, _D.RETRIED, "an operation of its type cannot fail"),
-    Rule(_B.RAISED, True, _D.FAILED, "no mark is made before the clean-up"),
-    Rule(_B.RAISED, False, _D.RETRIED, "an operation of its type cannot fail"),
-    Rule(_B.COULD_NOT_KEEP, None, _D.FAILED, "its code is wrong, and each retry would pass the same"),
-    Rule(_B.ASKED_TO_RETRY, None, _D.RETRIED, "a service was down, a connection broke"),
-    Rule(_B.CLEAN_UP_RAISED, None, _D.RETRIED, "only its clean-up is left to do"),
-    Rule(_B.LEASE_LOST, None, _D.DROPPED, "another executor has it, or none needs it"),
-    Rule(_B.STOPPED, None, _D.DROPPED, "the error comes from the interruption"),
-    Rule(_B.INTERRUPTED, None, _D.GIVEN_BACK, "the error comes from the interruption, and its executor ends"),
-    Rule(_B.NOT_MARKED, None, _D.DROPPED, "another executor has it, or none needs it"),
-    Rule(_B.BATCH_RAISED, None, _D.HALVED, "the job that fails alone has failed by itself"),
+OUTCOME_RULES = (
+    OutcomeRule(_B.SUCCEEDED, None, _D.MARKED, "its work is done"),
+    OutcomeRule(_B.SAID_FAILED, True, _D.FAILED, "no mark is made before the clean-up"),
+    OutcomeRule(_B.SAID_FAILED, False, _D.RETRIED, "an operation of its type cannot fail"),
+    OutcomeRule(_B.RAISED, True, _D.FAILED, "no mark is made before the clean-up"),
+    OutcomeRule(_B.RAISED, False, _D.RETRIED, "an operation of its type cannot fail"),
+    OutcomeRule(_B.COULD_NOT_KEEP, None, _D.FAILED, "its code is wrong, and each retry would pass the same"),
+    OutcomeRule(_B.ASKED_TO_RETRY, None, _D.RETRIED, "a service was down, a connection broke"),
+    OutcomeRule(_B.CLEAN_UP_RAISED, None, _D.RETRIED, "only its clean-up is left to do"),
+    OutcomeRule(_B.LEASE_LOST, None, _D.DROPPED, "another executor has it, or none needs it"),
+    OutcomeRule(_B.STOPPED, None, _D.DROPPED, "the error comes from the interruption"),
+    OutcomeRule(_B.INTERRUPTED, None, _D.GIVEN_BACK, "the error comes from the interruption, and its executor ends"),
+    OutcomeRule(_B.NOT_MARKED, None, _D.DROPPED, "another executor has it, or none needs it"),
+    OutcomeRule(_B.BATCH_RAISED, None, _D.HALVED, "the job that fails alone has failed by itself"),
 )
 
-_BECOMES = {
-    (rule.befell, can_fail): rule.becomes
-    for rule in RULES
+_NEXT_STEPS = {
+    (rule.outcome, can_fail): rule.next_step
+    for rule in OUTCOME_RULES
     for can_fail in (True, False)
     if rule.can_fail in (None, can_fail)
 }
 
 
-def becomes(befell: Befell, *, can_fail: bool) -> Becomes:
+def next_step(outcome: JobOutcome, *, can_fail: bool) -> NextStep:
     """The row's result for a job of a type that may fail, or may not."""
-    return _BECOMES[befell, can_fail]
+    return _NEXT_STEPS[outcome, can_fail]
 
 
-def befell(jobs: tuple[Job, ...], error: Exception) -> Befell:
+def outcome_of(jobs: tuple[Job, ...], error: Exception) -> JobOutcome:
     """The outcome of jobs after an error of the operation's code, or of a clean-up."""
     if len(jobs) > 1:
         if any(job.context.is_interrupted for job in jobs):
-            return Befell.INTERRUPTED
-        return Befell.ASKED_TO_RETRY if isinstance(error, RetryJob) else Befell.BATCH_RAISED
+            return JobOutcome.INTERRUPTED
+        return JobOutcome.ASKED_TO_RETRY if isinstance(error, RetryJob) else JobOutcome.BATCH_RAISED
     (job,) = jobs
     if job.is_dropped:
-        return Befell.CLEAN_UP_RAISED
+        return JobOutcome.CLEAN_UP_RAISED
     if isinstance(error, LeaseLost):
-        return Befell.LEASE_LOST
+        return JobOutcome.LEASE_LOST
     if job.context.is_stopped:
-        return Befell.STOPPED
+        return JobOutcome.STOPPED
     if job.context.is_interrupted:
-        return Befell.INTERRUPTED
+        return JobOutcome.INTERRUPTED
     if job.failed is not None:
-        return Befell.CLEAN_UP_RAISED
+        return JobOutcome.CLEAN_UP_RAISED
     if isinstance(error, CannotKeep):
-        return Befell.COULD_NOT_KEEP
-    return Befell.ASKED_TO_RETRY if isinstance(error, RetryJob) else Befell.RAISED
+        return JobOutcome.COULD_NOT_KEEP
+    return JobOutcome.ASKED_TO_RETRY if isinstance(error, RetryJob) else JobOutcome.RAISED
 
 
-def why(what: Befell, job: Job, error: str) -> str:
+def why(what: JobOutcome, job: Job, error: str) -> str:
     """Why a job is retried, for people."""
-    if what is Befell.CLEAN_UP_RAISED:
+    if what is JobOutcome.CLEAN_UP_RAISED:
         return f"its clean-up raised {error}"
-    if what is Befell.SAID_FAILED:
+    if what is JobOutcome.SAID_FAILED:
         detail = job.context.outcome.detail
         return "it said that it failed" + ("" if detail is None else f": {to_bytes(detail).decode()}")
     return error

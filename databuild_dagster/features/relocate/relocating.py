@@ -19,7 +19,7 @@ from databuild_dagster.data.arrival_ids import arrival_id
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.redefining import Definitions, why_moved
+from databuild_dagster.engine.registering import Definitions, why_moved
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError

@@ -5,13 +5,13 @@ from databuild_dagster.feature import Column, Command, Feature
 FEATURE = Feature(
     package=__name__,
     summary="Datasets are published as Iceberg and Delta tables.",
-    settings=Column("settings:SETTINGS"),
-    asset_settings=Column("settings:ASSET_SETTINGS"),
-    definers=Column("settings:DEFINERS"),
+    settings=Column("publish:SETTINGS"),
+    asset_settings=Column("publish:ASSET_SETTINGS"),
+    definers=Column("publish:DEFINERS"),
     duties=Column("table_publishing:DUTIES"),
     checks=Column("comparing:CHECKS"),
     status_parts=Column("status_parts:STATUS_PARTS"),
-    measures=Column("measures:MEASURES"),
+    measures=Column("status_parts:MEASURES"),
     commands=(
         Command(
             "publish", "commands:publish", "Bring the table of DATASET up to date by hand.", "Maintain", "Maintain"

@@ -9,9 +9,9 @@ from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.state import the_engine, the_warehouse
 from databuild_dagster.features.tables.errors import NotPublished
 from databuild_dagster.features.tables.opening import place_of
+from databuild_dagster.features.tables.port import within
 from databuild_dagster.features.tables.publisher import Published
 from databuild_dagster.features.tables.publisher import publish as publish_dataset
-from databuild_dagster.features.tables.waiting import within
 from databuild_dagster.model.errors import InvalidRequest
 
 

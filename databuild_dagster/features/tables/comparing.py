@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
-from databuild_dagster.engine.redefining import as_of
+from databuild_dagster.engine.registering import as_of
 from databuild_dagster.features.tables.errors import TableAhead, TableOfAnother, TableOfAnotherHistory
 from databuild_dagster.features.tables.live_files import contents_of_dataset
 from databuild_dagster.features.tables.opening import open_table, place_of

@@ -20,28 +20,91 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from databuild_dagster.features.tables.delta_log import OWN, Action, DeltaLog, own_facts
-from databuild_dagster.features.tables.errors import (
-    CatalogAway,
-    ColumnRefused,
-    ColumnsDiffer,
-    ForeignSnapshot,
-    NoTags,
-    OutsideOfTable,
-    PartitionColumnsDiffer,
-    PublishConflict,
-    TableNotOurs,
-    name_of_partition,
-)
+from databuild_dagster.features.tables import errors
 from databuild_dagster.features.tables.live_files import columns_of, read_footers, unpublishable
 from databuild_dagster.features.tables.port import Contents, Listed, Mark, Partition, Place, Snapshot, TableFile
 from databuild_dagster.model.datasets import PartitionType
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+#: The folder of the log, in the root of the table.
+LOG_FOLDER: Final = "_delta_log"
+#: Versions between two checkpoints, which spare readers the files before them.
+CHECKPOINT_EVERY: Final = 50
+#: The key of our facts in a version's `commitInfo`.
+OWN: Final = "databuild"
+
+#: One line: the type of an action, and its facts.
+Action = dict[str, dict[str, Any]]
+
+_log = logger(__name__)
+
+
+class DeltaLog:
+    """The versions of one table."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def commit(self, version: int, actions: Sequence[Action]) -> None:
+        """Create a version. Raises `PublishConflict` if it exists, `DiskTrouble`, `StorageTrouble`."""
+        if not self._place.warehouse.storage.create_only(self.path_of(version), _lines(actions)):
+            raise errors.PublishConflict(entity=f"the table {self._place.shown}")
+        if (version + 1) % CHECKPOINT_EVERY == 0:
+            try:
+                DeltaTable(self._place.root, version=version).create_checkpoint()
+            except DeltaError as error:
+                # It only makes reading faster, and the version is committed.
+                log_failure(_log, f"the table of {self._place.asset} got no checkpoint", error)
+
+    def actions(self, version: int) -> list[Action]:
+        """The actions of a version; none for one that is not there any longer. Raises `TableDamaged`."""
+        try:
+            text = self._place.warehouse.storage.read_bytes(self.path_of(version))
+        except FileNotFoundError:
+            return []
+        try:
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError as error:
+            why = f"version {version} of its log is no JSON"
+            raise errors.TableDamaged(asset=self._place.asset, table=self._place.shown, why=why) from error
+
+    def path_of(self, version: int) -> str:
+        """The file of a version."""
+        return f"{self._place.root}/{LOG_FOLDER}/{version:020}.json"
+
+    def rewrite(self, version: int, actions: Sequence[Action]) -> None:
+        """Replace a version by one with the same files and rows. Raises `DiskTrouble`, `StorageTrouble`."""
+        self._place.warehouse.storage.replace(self.path_of(version), _lines(actions))
+
+    def renew_checkpoint(self, table: DeltaTable) -> None:
+        """Replace the checkpoints by one of the newest version, if there are any.
+
+        Raises `DeltaError`, `DiskTrouble`, `StorageTrouble`.
+        """
+        storage, folder = self._place.warehouse.storage, f"{self._place.root}/{LOG_FOLDER}"
+        found = [file.path for file in storage.list_files(folder, deep=False) if ".checkpoint." in file.path]
+        newest = f"{folder}/{table.version():020}."
+        if found:
+            table.create_checkpoint()
+            earlier = [path for path in found if not path.startswith(newest)]
+            storage.remove_files(earlier, within=folder)
+
+
+def own_facts(actions: Sequence[Action]) -> dict[str, Any] | None:
+    """What databuild records about a version; None for a version of another writer."""
+    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    return next((info[OWN] for info in infos if OWN in info), None)
+
+
+def _lines(actions: Sequence[Action]) -> bytes:
+    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
+
 
 #: The key of the store in the table's configuration.
 STORE_ID: Final = "databuild.store-id"
@@ -86,11 +149,11 @@ class DeltaTableHere:
         if table is None:
             return None
         if STORE_ID not in table.metadata().configuration:
-            raise TableNotOurs(**self._facts)
+            raise errors.TableNotOurs(**self._facts)
         self._check_partitions(table)
         own = own_facts(self._log.actions(table.version()))
         if own is None:
-            raise ForeignSnapshot(**self._facts, snapshot=table.version())
+            raise errors.ForeignSnapshot(**self._facts, snapshot=table.version())
         return mark_of(own)
 
     def files(self) -> dict[str, Partition]:
@@ -129,7 +192,7 @@ class DeltaTableHere:
                 yield Listed(version, mark_of(own))
 
     def tag(self, name: str, snapshot: int) -> None:
-        raise NoTags(asset=self._place.asset)
+        raise errors.NoTags(asset=self._place.asset)
 
     def forget_values(self) -> None:
         """Take the statistics of files that left the table out of its log."""
@@ -159,7 +222,7 @@ class DeltaTableHere:
         table = self._load()
         is_known = before is not None or not always
         if is_known and (None if table is None else self.mark()) != before:
-            raise PublishConflict(entity=f"the table {self._place.shown}")
+            raise errors.PublishConflict(entity=f"the table {self._place.shown}")
         present = {} if table is None else self._present(table)
         wanted = {
             self._relative(file.path): (partition, file)
@@ -225,7 +288,7 @@ class DeltaTableHere:
         columns = pa.schema([]) if before is None else before
         for (_, file), footer in zip(new.values(), footers, strict=True):
             if refused := unpublishable(footer):
-                raise ColumnRefused(**self._facts, column=refused[0], why=refused[1])
+                raise errors.ColumnRefused(**self._facts, column=refused[0], why=refused[1])
             columns = self._united(columns, columns_of(footer), file.path)
         settings = {} if table is None else table.metadata().configuration
         is_taken_over = table is not None and settings[STORE_ID] != mark.store_id
@@ -258,7 +321,7 @@ class DeltaTableHere:
                 columns = columns.append(column)
             elif not self._is_same(columns.field(at).type, column.type):
                 why = f"{column.name!r} is {columns.field(at).type} there, and {column.type} in the file"
-                raise ColumnsDiffer(**self._facts, path=path, why=why)
+                raise errors.ColumnsDiffer(**self._facts, path=path, why=why)
         return columns
 
     def _is_same(self, one: pa.DataType, other: pa.DataType) -> bool:
@@ -272,13 +335,13 @@ class DeltaTableHere:
         why = None
         own = {other.casefold(): other for other in self._partition_names}
         if name.casefold() in own:
-            why = name_of_partition(own[name.casefold()], "Delta(partition_column=…)")
+            why = errors.name_of_partition(own[name.casefold()], "Delta(partition_column=…)")
         elif not name or any(letter in " ,;{}()\n\t=\0" for letter in name):
             why = "Delta allows none of ' ,;{}()=' in a name, nor an empty one"
         elif name.casefold() in {other.casefold() for other in columns.names}:
             why = "Delta sees upper and lower case as one, and there is such a column already"
         if why is not None:
-            raise ColumnRefused(**self._facts, column=name, why=why)
+            raise errors.ColumnRefused(**self._facts, column=name, why=why)
 
     def _schema_json(self, columns: pa.Schema) -> str:
         """Raises `ColumnRefused`."""
@@ -287,7 +350,7 @@ class DeltaTableHere:
                 Schema.from_arrow(pa.schema([column]))
             except Exception as error:  # deltalake raises several types here, with the frames of its backtrace.
                 why = f"Delta has no type for {column.type}"
-                raise ColumnRefused(**self._facts, column=column.name, why=why) from error
+                raise errors.ColumnRefused(**self._facts, column=column.name, why=why) from error
         return str(Schema.from_arrow(columns).to_json())
 
     def _data_columns(self, table: DeltaTable) -> pa.Schema:
@@ -346,19 +409,21 @@ class DeltaTableHere:
         found = table.metadata().partition_columns
         if found != self._partition_names:
             own = ", ".join(self._partition_names)
-            raise PartitionColumnsDiffer(**self._facts, found=", ".join(found) or "nothing", own=own or "nothing")
+            raise errors.PartitionColumnsDiffer(
+                **self._facts, found=", ".join(found) or "nothing", own=own or "nothing"
+            )
         columns = pa.schema(table.schema().to_arrow())
         for column in self._place.spec.columns:
             if not self._is_same(columns.field(column.name).type, _TYPES[column.type]):
                 found_type = f"{column.name} ({columns.field(column.name).type})"
                 own = f"{column.name} ({column.type.value})"
-                raise PartitionColumnsDiffer(**self._facts, found=found_type, own=own)
+                raise errors.PartitionColumnsDiffer(**self._facts, found=found_type, own=own)
 
     def _relative(self, path: str) -> str:
         """Raises `OutsideOfTable`."""
         root = f"{self._place.root}/"
         if not path.startswith(root):
-            raise OutsideOfTable(asset=self._place.asset, path=path, root=self._place.root)
+            raise errors.OutsideOfTable(asset=self._place.asset, path=path, root=self._place.root)
         return path.removeprefix(root)
 
     def _whole(self, path: str) -> str:
@@ -372,7 +437,9 @@ class DeltaTableHere:
         except (DatabuildError, TableNotFoundError):
             raise
         except (DeltaError, OSError, ValueError) as error:
-            raise CatalogAway(**self._facts, why=f"{type(error).__name__}: {one_line(error).rstrip('.')}") from error
+            raise errors.CatalogAway(
+                **self._facts, why=f"{type(error).__name__}: {one_line(error).rstrip('.')}"
+            ) from error
 
 
 def mark_of(own: Mapping[str, Any]) -> Mark:

@@ -41,26 +41,19 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, IcebergType, NestedField, PrimitiveType, StringType, TimestamptzType
 
-from databuild_dagster.features.tables import iceberg_snapshots
-from databuild_dagster.features.tables.errors import (
-    CatalogAway,
-    ColumnRefused,
-    ColumnsDiffer,
-    ForeignSnapshot,
-    NameNotOfTables,
-    NoPlaceForCatalog,
-    PartitionColumnsDiffer,
-    PublishConflict,
-    SnapshotExpired,
-    TableElsewhere,
-    TableNotOurs,
-    TableOfAnotherDataset,
-    TagTaken,
-    UnknownCatalog,
-    name_of_partition,
+from databuild_dagster.features.tables import errors, iceberg_manifests
+from databuild_dagster.features.tables.iceberg_manifests import (
+    FINGERPRINT,
+    SEQ,
+    STORE_ID,
+    Moved,
+    MovingFiles,
+    Values,
+    moved,
+    stored,
+    typed,
+    values_of,
 )
-from databuild_dagster.features.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
-from databuild_dagster.features.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID, stored, typed
 from databuild_dagster.features.tables.live_files import columns_of, read_footers, unpublishable
 from databuild_dagster.features.tables.port import (
     METADATA_FOLDER,
@@ -79,7 +72,7 @@ from databuild_dagster.model.redaction import keep_secrets_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.warehouse.disk import Listed as ListedFile
 from databuild_dagster.warehouse.disk import make_dirs
-from databuild_dagster.warehouse.outside import is_no_url
+from databuild_dagster.warehouse.files import is_no_url
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
@@ -128,9 +121,9 @@ class IcebergTable:
         if snapshot is None:
             # Made by a process that died before the first snapshot.
             return Mark(table.properties[STORE_ID], 0)
-        mark = iceberg_snapshots.mark_of(snapshot)
+        mark = iceberg_manifests.mark_of(snapshot)
         if mark is None:
-            raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)
+            raise errors.ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)
         return mark
 
     def files(self) -> dict[str, Partition]:
@@ -152,10 +145,10 @@ class IcebergTable:
         if table is None:
             return set()
         with self._reached():
-            kept = iceberg_snapshots.kept_snapshots(table, since)
+            kept = iceberg_manifests.kept_snapshots(table, since)
             return {
                 _path(entry.data_file.file_path)
-                for manifest in iceberg_snapshots.manifests_of(table, kept).values()
+                for manifest in iceberg_manifests.manifests_of(table, kept).values()
                 for entry in manifest.fetch_manifest_entry(table.io)
             }
 
@@ -164,20 +157,20 @@ class IcebergTable:
         if table is None:
             return 0
         with self._reached():
-            return iceberg_snapshots.expire(table, since)
+            return iceberg_manifests.expire(table, since)
 
     def history(self) -> Iterator[Listed]:
         table = self.loaded()
-        return iter(() if table is None else iceberg_snapshots.listed(table))
+        return iter(() if table is None else iceberg_manifests.listed(table))
 
     def tag(self, name: str, snapshot: int) -> None:
         table = self.loaded()
         if table is None or table.snapshot_by_id(snapshot) is None:
-            raise SnapshotExpired(**self._facts, snapshot=snapshot)
+            raise errors.SnapshotExpired(**self._facts, snapshot=snapshot)
         if (reference := table.metadata.refs.get(name)) is not None:
             if (reference.snapshot_id, reference.snapshot_ref_type) == (snapshot, SnapshotRefType.TAG):
                 return
-            raise TagTaken(**self._facts, tag=name, found=reference.snapshot_id)
+            raise errors.TagTaken(**self._facts, tag=name, found=reference.snapshot_id)
         with self._reached():
             table.manage_snapshots().create_tag(snapshot, name).commit()
 
@@ -198,7 +191,7 @@ class IcebergTable:
         table, is_elsewhere = self._loaded_before(always=always)
         is_known = before is not None or not always
         if is_known and (None if table is None else self.mark()) != before:
-            raise PublishConflict(entity=f"the table {self._place.shown}")
+            raise errors.PublishConflict(entity=f"the table {self._place.shown}")
         wanted = {
             stored(partition): {_url(file.path): file for file in files} for partition, files in contents.files.items()
         }
@@ -207,7 +200,7 @@ class IcebergTable:
             return None
         by_url = {url: file for files in wanted.values() for url, file in files.items()}
         if misnamed := next((url for _, url in change.new if is_no_url(url)), None):
-            raise NameNotOfTables(asset=self._place.asset, path=_path(misnamed))
+            raise errors.NameNotOfTables(asset=self._place.asset, path=_path(misnamed))
         if dry_run:
             return Snapshot(None, len(change.new), len(change.removed))
         footers = read_footers([by_url[url] for _, url in change.new])
@@ -224,7 +217,7 @@ class IcebergTable:
         """The table to change, and whether the catalog has one of another place, which `always` replaces."""
         try:
             return self.loaded(), False
-        except TableElsewhere:
+        except errors.TableElsewhere:
             if not always:
                 raise
             return None, True
@@ -257,7 +250,7 @@ class IcebergTable:
                     with transaction.update_schema() as update:
                         update.union_by_name(self._schema_of(schema))
                 except (ValidationError, ValueError, TypeError) as error:
-                    raise ColumnsDiffer(**self._facts, path=path, why=one_line(error).rstrip(".")) from error
+                    raise errors.ColumnsDiffer(**self._facts, path=path, why=one_line(error).rstrip(".")) from error
             metadata = transaction.table_metadata
             plan = compute_statistics_plan(metadata.schema(), metadata.properties)
             columns = parquet_path_to_id_mapping(metadata.schema())
@@ -282,7 +275,7 @@ class IcebergTable:
             producer.snapshot_id,
             len(change.new),
             len(change.removed),
-            iceberg_snapshots.rows_of(table, producer.snapshot_id),
+            iceberg_manifests.rows_of(table, producer.snapshot_id),
             _path(table.location()),
             _path(table.metadata_location),
         )
@@ -320,7 +313,7 @@ class IcebergTable:
                 },
             )
         except TableAlreadyExistsError as error:
-            raise PublishConflict(entity=f"the table {self._place.shown}") from error
+            raise errors.PublishConflict(entity=f"the table {self._place.shown}") from error
 
     def _schemas(
         self, change: Moved, footers: Sequence[pq.FileMetaData], by_url: Mapping[str, TableFile]
@@ -334,7 +327,7 @@ class IcebergTable:
                     raise self._without_type(column)
             schema = columns_of(footer)
             if refused := unpublishable(footer):
-                raise ColumnRefused(**self._facts, column=refused[0], why=refused[1])
+                raise errors.ColumnRefused(**self._facts, column=refused[0], why=refused[1])
             if schema not in found:
                 found[schema] = by_url[url].path
                 self._check_names(schema.names)
@@ -350,12 +343,12 @@ class IcebergTable:
             elif name in _RESERVED:
                 why = "Iceberg has a column of its own by that name"
             elif name.casefold() in own:
-                why = name_of_partition(own[name.casefold()], "Iceberg(…, partition_column=…)")
+                why = errors.name_of_partition(own[name.casefold()], "Iceberg(…, partition_column=…)")
             elif other != name:
                 why = f"many engines see {other!r} and {name!r} as one"
             else:
                 continue
-            raise ColumnRefused(**self._facts, column=name, why=why)
+            raise errors.ColumnRefused(**self._facts, column=name, why=why)
 
     def _schema_of(self, columns: pa.Schema) -> Schema:
         """Raises `ColumnRefused`."""
@@ -368,8 +361,8 @@ class IcebergTable:
             fields += alone.fields
         return Schema(*fields)
 
-    def _without_type(self, column: pa.Field) -> ColumnRefused:
-        return ColumnRefused(**self._facts, column=column.name, why=f"Iceberg has no type for {column.type}")
+    def _without_type(self, column: pa.Field) -> errors.ColumnRefused:
+        return errors.ColumnRefused(**self._facts, column=column.name, why=f"Iceberg has no type for {column.type}")
 
     def _check_partitions(self, table: PyIcebergTable) -> None:
         schema, spec = table.schema(), table.spec()
@@ -379,7 +372,7 @@ class IcebergTable:
         names = [column.name for column in self._place.spec.columns]
         own = [(name, kind, IdentityTransform) for name, kind in zip(names, self._types, strict=True)]
         if found != own:
-            raise PartitionColumnsDiffer(
+            raise errors.PartitionColumnsDiffer(
                 **self._facts, found=_listed(found) or "nothing", own=_listed(own) or "nothing"
             )
 
@@ -395,7 +388,7 @@ class IcebergTable:
                 except (ValueError, KeyError) as error:
                     raise _unknown_catalog(self._place, one_line(error).rstrip(".")) from error
         if protocol_of(root) is not None:
-            raise NoPlaceForCatalog(asset=self._place.asset, root=root)
+            raise errors.NoPlaceForCatalog(asset=self._place.asset, root=root)
         make_dirs(root)
         with self._reached():
             return load_catalog("databuild", type="sql", uri=f"sqlite:///{root}/{CATALOG_FILE}", warehouse=_url(root))
@@ -418,20 +411,20 @@ class IcebergTable:
             except FileNotFoundError as error:
                 if self._place.spec.catalog:
                     raise
-                raise TableElsewhere(**self._facts, folder=self._folder) from error
+                raise errors.TableElsewhere(**self._facts, folder=self._folder) from error
         self._check_is_own(table)
         return table
 
     def _check_is_own(self, table: PyIcebergTable) -> None:
         if STORE_ID not in table.properties:
-            raise TableNotOurs(**self._facts)
+            raise errors.TableNotOurs(**self._facts)
         if (found := table.properties[DATASET]) != self._place.asset:
             # Names of assets may differ only in letters that a table's name does not have.
-            raise TableOfAnotherDataset(**self._facts, found=found)
+            raise errors.TableOfAnotherDataset(**self._facts, found=found)
         is_named = bool(self._place.spec.catalog)
         # The catalog of a copied home leads to the tables of the original.
         if not is_named and os.path.realpath(_path(table.location())) != os.path.realpath(self._folder):
-            raise TableElsewhere(**self._facts, folder=self._folder)
+            raise errors.TableElsewhere(**self._facts, folder=self._folder)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -441,12 +434,14 @@ class IcebergTable:
         except (DatabuildError, AssertionError):
             raise
         except CommitFailedException as error:
-            raise PublishConflict(entity=f"the table {self._place.shown}") from error
+            raise errors.PublishConflict(entity=f"the table {self._place.shown}") from error
         except CommitStateUnknownException as error:
             why = "it is not known whether the last snapshot was committed; the next look at the table shows it"
-            raise CatalogAway(**self._facts, why=why) from error
+            raise errors.CatalogAway(**self._facts, why=why) from error
         except Exception as error:
-            raise CatalogAway(**self._facts, why=f"{type(error).__name__}: {one_line(error).rstrip('.')}") from error
+            raise errors.CatalogAway(
+                **self._facts, why=f"{type(error).__name__}: {one_line(error).rstrip('.')}"
+            ) from error
 
 
 def check_is_configured(place: Place) -> None:
@@ -458,10 +453,10 @@ def check_is_configured(place: Place) -> None:
     keep_secrets_of(settings)
 
 
-def _unknown_catalog(place: Place, why: str) -> UnknownCatalog:
+def _unknown_catalog(place: Place, why: str) -> errors.UnknownCatalog:
     name = place.spec.catalog
     variable = name.upper().replace("-", "_")
-    return UnknownCatalog(asset=place.asset, catalog=name, variable=variable, why=why)
+    return errors.UnknownCatalog(asset=place.asset, catalog=name, variable=variable, why=why)
 
 
 def _listed(parts: Sequence[tuple[str, IcebergType, type]]) -> str:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from databuild_dagster.data.keepers import Keeper
 from databuild_dagster.features.tables.opening import open_table, place_of
-from databuild_dagster.features.tables.port import OpenTable, Table
-from databuild_dagster.features.tables.waiting import within
+from databuild_dagster.features.tables.port import OpenTable, Table, within
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import filled

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from datetime import date, datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
+from databuild_dagster.features.tables.errors import TableSilent
 from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.threads import in_own_thread
 
+T = TypeVar("T")
+
+#: The seconds that a receipt waits for one table, which is only a part of its answer.
+RECEIPT_SECONDS = 30.0
 #: The folder of the metadata of an Iceberg table without a named catalog, in that of its dataset.
 METADATA_FOLDER = "iceberg"
 #: The values of the partition columns of a row, in their order; empty for a dataset without partitions.
@@ -137,3 +144,16 @@ class Table(Protocol):
 
 #: From a place to its table.
 OpenTable = Callable[[Place], Table]
+
+
+def within(seconds: float | None, place: Place, call: Callable[[], T]) -> T:
+    """The result of a call that asks the table of a place; None waits without a bound.
+
+    Raises `TableSilent`, and what the call raises. A call that is late continues in its thread, and ends with the process.
+    """
+    if seconds is None:
+        return call()
+    late = in_own_thread(call, f"databuild table of {place.asset}")
+    if not wait([late], seconds).done:
+        raise TableSilent(asset=place.asset, table=place.shown, seconds=seconds)
+    return late.result()

@@ -11,15 +11,7 @@ from typing import Final, NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import MAX_EVENTS, Cursor, CursorStorage, LogFollower
-from databuild_dagster.features.tables.errors import (
-    ForeignSnapshot,
-    PublishConflict,
-    StoreIsACopy,
-    TableAhead,
-    TableElsewhere,
-    TableOfAnother,
-    TableOfAnotherHistory,
-)
+from databuild_dagster.features.tables import errors
 from databuild_dagster.features.tables.live_files import Touches, contents_of_dataset, contents_of_refs
 from databuild_dagster.features.tables.opening import open_table, place_of
 from databuild_dagster.features.tables.port import Mark, OpenTable, Place, Snapshot, Table
@@ -67,7 +59,7 @@ def publish(
     place = place_of(dataset, warehouse)
     identity = engine.store.identity()
     if identity.id is None or not identity.is_in_place:
-        raise StoreIsACopy(asset=dataset.asset)
+        raise errors.StoreIsACopy(asset=dataset.asset)
     table = open_table(place)
     is_whole = repair or take_over
     for n_try in range(1, MAX_TRIES + 1):
@@ -88,7 +80,7 @@ def publish(
             is_behind = advance and before is not None and before.seq < head
             snapshot = table.replace(contents, after, before, dry_run=dry_run, always=is_behind or not is_of_log)
             return Published(place.asset, place.shown, head, snapshot)
-        except PublishConflict:
+        except errors.PublishConflict:
             if n_try == MAX_TRIES:
                 raise
     raise AssertionError("the last try returns or raises")
@@ -102,9 +94,9 @@ def is_of_this_log(queries: Queries, mark: Mark | None) -> bool:
 def _check_is_of_log(queries: Queries, place: Place, before: Mark | None, head: int) -> None:
     """Raises `TableAhead`, `TableOfAnotherHistory`."""
     if before is not None and before.seq > head:
-        raise TableAhead(asset=place.asset, table=place.shown, found=before.seq, head=head)
+        raise errors.TableAhead(asset=place.asset, table=place.shown, found=before.seq, head=head)
     if before is not None and not is_of_this_log(queries, before):
-        raise TableOfAnotherHistory(asset=place.asset, table=place.shown, seq=before.seq)
+        raise errors.TableOfAnotherHistory(asset=place.asset, table=place.shown, seq=before.seq)
 
 
 def _mark_before(
@@ -113,11 +105,11 @@ def _mark_before(
     """The mark of the table, and whether it is one of this store. Raises the refusals of the mark, and `TableOfAnother`."""
     try:
         mark = table.mark()
-    except ForeignSnapshot:
+    except errors.ForeignSnapshot:
         if repair or place.spec.rebase:
             return None, False
         raise
-    except TableElsewhere:
+    except errors.TableElsewhere:
         if take_over:
             return None, False
         raise
@@ -125,7 +117,7 @@ def _mark_before(
         return mark, True
     if take_over:
         return mark, False
-    raise TableOfAnother(asset=place.asset, table=place.shown, found=mark.store_id, own=store_id)
+    raise errors.TableOfAnother(asset=place.asset, table=place.shown, found=mark.store_id, own=store_id)
 
 
 class TableCursor(Cursor, frozen=True, kw_only=True):

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple
 from databuild_dagster.features.tables.errors import NotInTable, NotPublished, PublishConflict
 from databuild_dagster.features.tables.live_files import is_shown
 from databuild_dagster.features.tables.opening import open_table, place_of
-from databuild_dagster.features.tables.port import Listed, OpenTable, Place
+from databuild_dagster.features.tables.port import Listed, OpenTable, Place, within
 from databuild_dagster.features.tables.publisher import MAX_TRIES, is_of_this_log
-from databuild_dagster.features.tables.waiting import within
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of

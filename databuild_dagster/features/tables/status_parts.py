@@ -1,14 +1,16 @@
-"""The lag of published tables in `databuild status`. Dagster has the cursors of the ticks, and is imported only where a dataset is
-published."""
+"""The lag of published tables in `databuild status` and for Prometheus (rule 10.10).
+
+Dagster has the cursors of the ticks, and is imported only where a dataset is published."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.shapes.contributions import Shown, StatusPart
+from databuild_dagster.shapes.contributions import Gauge, Measure, Sample, Shown, StatusPart
 from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -49,3 +51,21 @@ def _lag_sentence(lag: TableLag) -> str | None:
 
 
 STATUS_PARTS = (StatusPart("tables", _tables),)
+
+
+_PARTITIONS = Gauge(
+    "databuild_table_partitions_behind",
+    "Partitions that have changed since the table's last publication; absent before the first.",
+    ("dataset",),
+)
+_SECONDS = Gauge("databuild_table_seconds_behind", "Age of the oldest change that the table has not.", ("dataset",))
+
+
+def _samples(queries: Queries, instance: Callable[[], DagsterInstance]) -> Iterator[Sample]:
+    for lag in lags_of(queries.datasets().values(), instance):
+        if lag.n_behind is not None:
+            yield Sample(_PARTITIONS.name, lag.n_behind, (lag.asset,))
+        yield Sample(_SECONDS.name, lag.behind_seconds, (lag.asset,))
+
+
+MEASURES = (Measure((_PARTITIONS, _SECONDS), _samples),)

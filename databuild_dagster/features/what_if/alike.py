@@ -1,9 +1,13 @@
-"""Refs that are alike have one future, so a simulation needs one of each kind.
+"""Refs that are alike have one future, so a simulation needs one of each kind: an excerpt of the store has one of each.
 
-Refs begin as alike if they look alike by themselves (`store.appearance`). Then those are separated whose inputs or consumers are
+Refs begin as alike if they look alike by themselves (`store.excerpt`). Then those are separated whose inputs or consumers are
 not alike, until no more differ: the coarsest equitable partition of the graph, by the refinement of colours (Paige and Tarjan,
 1987). Rules look at a ref and at those next to it, whether all or any of them are live, and never count them; so refs of one
 colour move together.
+
+The appearance of a ref has the ends of its wants apart: wants that were recorded at different times end at different times, and a
+simulation mostly ends before all of them. So refs are first alike whenever their wants end. If wants end meanwhile, or stay open,
+that answer is dropped, and more refs are separated.
 """
 
 from __future__ import annotations
@@ -13,8 +17,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from databuild_dagster.engine.why.reasons import Known
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.engine.why.reasons import KnownRefs
+from databuild_dagster.features.what_if.reaching import Reached, Reaching
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.store.excerpt import Appearance, InPlaceOf, Surroundings
+from databuild_dagster.store.store import Store
 
 #: Rounds of the refinement, each a pass over all refs. A longer chain of builds is simulated ref by ref.
 MAX_ROUNDS: Final = 20
@@ -111,7 +118,7 @@ def _first_of_each(places: Mapping[Ref, int], colours: list[int]) -> Alike:
     return Alike({ref: one for ref, one in ones.items() if one != ref})
 
 
-def known_of_all(found: Known, before: Known, alike: Alike, inputs: Links) -> Known:
+def known_of_all(found: KnownRefs, before: KnownRefs, alike: Alike, inputs: Links) -> KnownRefs:
     """The facts about all refs, from those about the simulated ones and from those before the simulation."""
     canonical = dict(found.canonical)
     missing, pauses = dict(found.missing), dict(found.pauses)
@@ -136,3 +143,65 @@ def known_of_all(found: Known, before: Known, alike: Alike, inputs: Links) -> Kn
         job_runs=job_runs,
         states={**found.states, **states},
     )
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """The likeness of the refs that one question reaches, in one snapshot of a store."""
+
+    searching: Reaching
+    surroundings: Surroundings
+    reached: Reached
+    named: frozenset[Ref]
+    #: Refs with something of their own that the store computes: they are stale, or paused.
+    special: frozenset[Ref]
+
+    @cached_property
+    def _appearances(self) -> dict[Ref, Appearance]:
+        return self.surroundings.appearances(self.reached.refs, self.reached.behind)
+
+    def alike(self, horizon: float) -> Alike:
+        """The refs with one future, if no want of theirs ends between the horizon and the end of the simulation."""
+        absent = self.searching.absent(self.reached.refs)
+        own = absent | self.special | self.reached.unknown.keys()
+
+        def traits(ref: Ref, seen: Appearance) -> Hashable:
+            if seen.is_special or ref in own or self.searching.is_like_no_other(ref):
+                return None
+            return (asset_of(ref), ref in self.named, seen.traits, seen.ends_by(horizon))
+
+        known = {ref: traits(ref, seen) for ref, seen in self._appearances.items()}
+        return find_alike(known, self.reached.declared, self.reached.read)
+
+    def holds(self, alike: Alike, horizon: float, end: float, wanted: set[Ref]) -> bool:
+        """Whether the refs that are alike by a horizon have one future until `end`, when these are still `wanted`."""
+        for one in alike.n_others():
+            expiries = {self._appearances[ref].expiries for ref in alike.all_of([one])}
+            if len(expiries) > 1 and (one in wanted or any(horizon < at <= end for ends in expiries for at in ends)):
+                return False
+        return True
+
+    def excerpt(self, alike: Alike) -> Store:
+        """A copy of the refs that are simulated, and of what is around them. The caller closes it."""
+        reached = self.reached
+        if not alike.other:
+            return self.surroundings.copy(reached.refs, reached.around, reached.behind)
+        simulated = alike.simulated(reached.refs)
+        around = reached.around - (self._next_to(alike.other) - self._next_to(simulated))
+        behind = [row_id for row_id, ref in reached.behind.items() if ref not in alike.other]
+        return self.surroundings.copy(simulated, around, behind, self._in_place_of(alike))
+
+    def _next_to(self, refs: Iterable[Ref]) -> set[Ref]:
+        declared, read = self.reached.declared, self.reached.read
+        return {need for ref in refs for needs in (declared.get(ref, ()), read.get(ref, ())) for need in needs}
+
+    def _in_place_of(self, alike: Alike) -> InPlaceOf:
+        refs: dict[int, int] = {}
+        instances: dict[int, int] = {}
+        for ref, one in alike.other.items():
+            left_out, kept = self._appearances[ref], self._appearances[one]
+            if left_out.ref_id is not None and kept.ref_id is not None:
+                refs[left_out.ref_id] = kept.ref_id
+            if left_out.canonical_id is not None and kept.canonical_id is not None:
+                instances[left_out.canonical_id] = kept.canonical_id
+        return InPlaceOf(refs, instances)

@@ -1,13 +1,14 @@
-"""The answer to a supposition: what follows for each ref, in words, from the state before and after (rule 8.10)."""
+"""The answer to a supposition: what follows for each ref, in words and as JSON, from the state before and after (rules 8.10, 15)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
-from databuild_dagster.engine.why.reasons import Known
+from databuild_dagster.engine.why.reasons import KnownRefs
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.features.what_if.reaching import Reached
 from databuild_dagster.features.what_if.simulation import SimulatedLaunch
@@ -15,6 +16,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.plans import StageShape, rounded, stage_shape
 
 _S = InstanceState
 #: Names of refs in one reason.
@@ -103,17 +105,17 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
-class Then:
+class WhatIfState:
     """The state before and after, from which the answer follows."""
 
     question: Question
     named: frozenset[Ref]
     datasets: Mapping[str, DatasetSpec]
     reached: Reached
-    before: Known
+    before: KnownRefs
     #: After the supposition, before the first tick.
     supposed: Mapping[Ref, InstanceState | None]
-    after: Known
+    after: KnownRefs
     newly_stale: set[Ref]
     #: Refs with an open want before the supposition, and at the end.
     wanted_before: set[Ref]
@@ -233,3 +235,68 @@ class Then:
         }
         if foreign:
             yield f"The state of {few_of(sorted(foreign), _NAMED)} is as databuild saw it last."
+
+
+class ChangeShape(TypedDict):
+    """What follows for one ref; a state is null while the ref is missing."""
+
+    ref: Ref
+    job: str
+    effect: str
+    reason: str
+    before: str | None
+    after: str | None
+
+
+class WhatIfShape(TypedDict):
+    """What follows from a supposition; times as in a plan."""
+
+    what: str
+    refs: list[Ref]
+    changes: list[ChangeShape]
+    counts: dict[str, int]
+    launches: int
+    expected_seconds: float | None
+    seconds: float | None
+    without_history: list[str]
+    stages: list[StageShape]
+    #: Refs that were simulated.
+    reached: int
+    wants_reopened: int
+    wants_open: int
+    notes: list[str]
+
+
+def what_if_shape(found: WhatIf) -> WhatIfShape:
+    """The answer to a what-if as JSON has it."""
+    counts = Counter(change.effect for change in found.changes)
+    return {
+        "what": found.question.value,
+        "refs": list(found.named),
+        "changes": [
+            {
+                "ref": change.ref,
+                "job": change.job,
+                "effect": change.effect.value,
+                "reason": change.reason,
+                "before": None if change.before is None else change.before.value,
+                "after": None if change.after is None else change.after.value,
+            }
+            for change in found.changes
+        ],
+        "counts": {effect.value: counts[effect] for effect in Effect if counts[effect]},
+        "launches": found.n_launches,
+        "expected_seconds": rounded(found.seconds_of_all),
+        "seconds": rounded(found.seconds),
+        "without_history": list(found.without_history),
+        "stages": [_simulated(launch) for launch in found.launches],
+        "reached": len(found.reached),
+        "wants_reopened": found.wants_reopened,
+        "wants_open": found.wants_open,
+        "notes": list(found.notes),
+    }
+
+
+def _simulated(launch: SimulatedLaunch) -> StageShape:
+    begins, is_joined = launch.begins_after, launch.is_joined
+    return stage_shape(launch.job, launch.refs, launch.n_launches, begins, launch.seconds, is_joined=is_joined)

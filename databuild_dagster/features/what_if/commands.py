@@ -11,9 +11,8 @@ from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, common, definitions, selection
 from databuild_dagster.cli.output import count, emit, shown
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.features.what_if.answers import Change, Effect, Question, WhatIf
+from databuild_dagster.features.what_if.answers import Change, Effect, Question, WhatIf, what_if_shape
 from databuild_dagster.features.what_if.questions import if_code_changes, if_missing, if_tainted
-from databuild_dagster.features.what_if.shapes import what_if_shape
 from databuild_dagster.model.refs import Ref
 
 _COLOURS = {

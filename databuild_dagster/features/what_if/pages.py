@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from databuild_dagster.features.what_if.answers import Effect, Question
+from databuild_dagster.features.what_if.answers import Effect, Question, WhatIfShape, what_if_shape
 from databuild_dagster.features.what_if.questions import if_code_changes, if_missing, if_tainted
-from databuild_dagster.features.what_if.shapes import WhatIfShape, what_if_shape
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.web.parameters import choice, flag
 from databuild_dagster.web.plans import REFS, names_in, refs_named

@@ -14,11 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.why.reasons import Known, look_up
+from databuild_dagster.engine.why.reasons import KnownRefs, look_up
 from databuild_dagster.engine.wording import when
-from databuild_dagster.features.what_if.alike import Alike, known_of_all
-from databuild_dagster.features.what_if.answers import Question, Then, WhatIf
-from databuild_dagster.features.what_if.likeness import Likeness
+from databuild_dagster.features.what_if.alike import Alike, Likeness, known_of_all
+from databuild_dagster.features.what_if.answers import Question, WhatIf, WhatIfState
 from databuild_dagster.features.what_if.reaching import Reached, Reaching
 from databuild_dagster.features.what_if.simulation import SimulatedLaunch, Simulation
 from databuild_dagster.model import commands as c
@@ -163,7 +162,7 @@ class _Asking:
     def _in_full(self, known: _Before, future: _Future) -> WhatIf:
         """The answer about all refs, from those that were simulated."""
         alike, refs = future.alike, known.reached.refs
-        then = Then(
+        then = WhatIfState(
             question=self.question,
             named=frozenset(self.named),
             datasets=known.datasets,
@@ -195,7 +194,7 @@ class _Before(NamedTuple):
 
     datasets: dict[str, DatasetSpec]
     reached: Reached
-    known: Known
+    known: KnownRefs
     stale: set[Ref]
     now: float
 
@@ -209,7 +208,7 @@ class _Future(NamedTuple):
     seconds: float
     #: After the supposition, before the first tick.
     supposed: dict[Ref, InstanceState | None]
-    after: Known
+    after: KnownRefs
     stale: set[Ref]
     #: Refs with an open want before the supposition, and at the end.
     wanted_before: set[Ref]
@@ -230,7 +229,7 @@ def _wanted(simulation: Simulation, refs: Iterable[Ref]) -> set[Ref]:
     return {ref for ref, seen in simulation.engine.queries.wanted(refs).items() if seen.n_open_wants}
 
 
-def _stale(engine: Engine, known: Known) -> set[Ref]:
+def _stale(engine: Engine, known: KnownRefs) -> set[Ref]:
     """The live refs that were built from what is replaced or tainted (rule 4.6)."""
     live = {seen.uuid: ref for ref, seen in known.canonical.items() if seen.state is _S.LIVE and seen.uuid}
     return {live[uuid] for uuid in engine.queries.stale(list(live))}

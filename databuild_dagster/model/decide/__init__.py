@@ -11,16 +11,28 @@ from typing import Any
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.decide.arcs import fire_arcs
 from databuild_dagster.model.decide.context import Deciding
-from databuild_dagster.model.decide.datasets import arrive_lots, register_datasets, replace_files
+from databuild_dagster.model.decide.datasets import (
+    arrive_lots,
+    change_set_aside,
+    compact_meta,
+    invoke_meta,
+    pause_partitions,
+    register_datasets,
+    replace_files,
+    resume_partitions,
+)
 from databuild_dagster.model.decide.delegations import give_up_delegations
 from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_runs, lose_launches, succeed_job_runs
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
-from databuild_dagster.model.decide.meta_storage import compact_meta, invoke_meta
 from databuild_dagster.model.decide.misses import miss_deps
-from databuild_dagster.model.decide.pauses import change_set_aside, pause_partitions, resume_partitions
-from databuild_dagster.model.decide.removals import finish_removals, remove_manifests
 from databuild_dagster.model.decide.retries import retry_refs
-from databuild_dagster.model.decide.taints import revert_canonical, taint_partitions, untaint_partitions
+from databuild_dagster.model.decide.taints import (
+    finish_removals,
+    remove_manifests,
+    revert_canonical,
+    taint_partitions,
+    untaint_partitions,
+)
 from databuild_dagster.model.decide.wants import cancel_wants, create_wants, expire_wants, miss_slas
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import Fact

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated, opened
@@ -29,7 +28,7 @@ from databuild_dagster.model.decide.retries import first_causes
 from databuild_dagster.model.errors import MissingRow
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of, ref_or_none
 from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
-from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.states import ARC, InstanceState, JobRunState
 from databuild_dagster.model.view import Openness
 
 #: Lots that one source instance wakes at most, the last ones of the partitions definition: for a source without

@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from databuild_dagster.model import events as e
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.fold.demands import DERIVATIVE, Demand, derivative_wants
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import InstanceRow, RefRow, WantRow
-from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
+from databuild_dagster.model.states import ARC, FAILING, InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness, View
 
 #: The longest life of a kept want.
@@ -96,7 +95,7 @@ def _wants_needed(
 def _wants_kept(
     view: View,
     missing: dict[int, RefRow],
-    kept: dict[int, Kept],
+    kept: dict[int, KeptNeed],
     stays: Mapping[int, WantRow | None],
     new_id: Callable[[], str],
 ) -> list[e.Fact]:
@@ -187,7 +186,7 @@ def _outputs(view: View, job_runs: Iterable[int]) -> list[tuple[InstanceRow, Ref
 
 
 @dataclass
-class Kept:
+class KeptNeed:
     """The need of one missing ref, and the ended wants that it serves."""
 
     demand: Demand
@@ -198,7 +197,7 @@ class Kept:
         return want.source == DERIVATIVE and not want.reopened and want.keeping is None and self.demand.is_of(want)
 
 
-def refs_to_keep(view: View, ended: Iterable[WantRow], now: float) -> dict[int, Kept]:
+def refs_to_keep(view: View, ended: Iterable[WantRow], now: float) -> dict[int, KeptNeed]:
     """By missing ref, what is kept for wants that ended UpstreamFailed in this command."""
     wants = {want.id: want for want in ended if not want.fail_fast and now < want.expires_at}
     ended_by_ref: dict[int, list[WantRow]] = defaultdict(list)
@@ -211,13 +210,13 @@ def refs_to_keep(view: View, ended: Iterable[WantRow], now: float) -> dict[int, 
     missing = view.missing_of(failed)
     missing_refs = view.refs_by_id(ref_id for _, ref_id in missing)
     made_for = _made_for(view, failed, ended_by_ref)
-    kept: dict[int, Kept] = {}
+    kept: dict[int, KeptNeed] = {}
     for instance_id, ref_id in missing:
         if missing_refs[ref_id].state is InstanceState.LIVE or missing_refs[ref_id].state in FAILING:
             continue
         instance = failed[instance_id]
         demand = _demand(ended_by_ref[instance.ref_id], instance.job_run_id, now)
-        before = kept.setdefault(ref_id, Kept(demand))
+        before = kept.setdefault(ref_id, KeptNeed(demand))
         before.demand = before.demand.joined(demand)
         before.made_for |= made_for[instance.ref_id]
     return kept

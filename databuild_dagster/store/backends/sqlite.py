@@ -24,8 +24,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Database, Keys, Question
 from databuild_dagster.store.backends.heartbeats import FileAside
-from databuild_dagster.store.backends.sqlite_file import AtEnd, connected, is_read_as_it_is
-from databuild_dagster.store.backends.write_lock import WriteLock
+from databuild_dagster.store.backends.sqlite_file import AtEnd, WriteLock, connected, is_read_as_it_is
 from databuild_dagster.store.errors import (
     BackupRefused,
     NetworkFileSystem,

@@ -156,7 +156,7 @@ class RunBehind(NamedTuple):
 _STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: state for state in InstanceState}}
 
 
-class Marked(NamedTuple):
+class MarkedRef(NamedTuple):
     """A ref with the state of its canonical instance."""
 
     ref: Ref
@@ -177,13 +177,13 @@ class MarkedGroup(NamedTuple):
     n: int
 
 
-_MARKED = Selection(Marked, "r", manifest_state="i.manifest_state", uuid="i.uuid", is_wanted="r.n_open_wants > 0")
+_MARKED = Selection(MarkedRef, "r", manifest_state="i.manifest_state", uuid="i.uuid", is_wanted="r.n_open_wants > 0")
 _GROUP = Selection(
     MarkedGroup, "r", beginning="substr(r.ref, ?, ?)", is_wanted="r.n_open_wants > 0 AS is_wanted", n="count(*)"
 )
 
 
-class Recorded(NamedTuple):
+class RecordedRef(NamedTuple):
     """The recorded facts of a ref for a gap report. A ref that no event names has none."""
 
     ref: Ref
@@ -201,10 +201,10 @@ class RecordedOfDataset(NamedTuple):
     """Refs of one dataset: the live ones, which are most, with the state of their manifest, and the others."""
 
     live: dict[Ref, str | None]
-    others: dict[Ref, Recorded]
+    others: dict[Ref, RecordedRef]
 
 
-_ROW = Selection(Recorded, "r", manifest_state="i.manifest_state")
+_ROW = Selection(RecordedRef, "r", manifest_state="i.manifest_state")
 _RECORDED = f"""
 SELECT {_ROW.columns}
 FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE """
@@ -430,7 +430,7 @@ class CanonicalQueries(Asking):
         gone = {uuid for event in events if isinstance(event.fact, ManifestRemoved) for uuid in event.fact.uuids}
         return [canonical if canonical.uuid in gone else _before_removal(canonical) for canonical in found]
 
-    def marked(self, refs: Iterable[Ref]) -> list[Marked]:
+    def marked(self, refs: Iterable[Ref]) -> list[MarkedRef]:
         """Those of the refs that were ever wanted or built, by key."""
         sql = f"""
             SELECT {_MARKED.columns} FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id
@@ -443,7 +443,7 @@ class CanonicalQueries(Asking):
             SELECT {_GROUP.columns} FROM {PREFIX}refs r WHERE {OF_DATASET} GROUP BY 1, 2, 3"""
         return _GROUP.rows(self._all(sql, len(asset) + 2, n_characters, *dataset_range(asset)))
 
-    def recorded(self, refs: Iterable[Ref]) -> dict[Ref, Recorded]:
+    def recorded(self, refs: Iterable[Ref]) -> dict[Ref, RecordedRef]:
         """The recorded facts of each ref; a ref that no event names is left out."""
         answer = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
         return {recorded.ref: recorded for recorded in _ROW.rows(answer)}

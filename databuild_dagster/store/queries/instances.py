@@ -64,7 +64,7 @@ class Instance(NamedTuple):
     previous_uuid: str | None
 
 
-class Kept(NamedTuple):
+class FolderOwner(NamedTuple):
     """The owner of a storage folder."""
 
     ref: Ref
@@ -127,7 +127,9 @@ _BARE = _selection("'[]' AS inputs")
 _WITHOUT_INPUTS = f"SELECT {_BARE.columns} {_FROM}"
 
 _STATE_CHANGE = Selection(StateChange, "h", state="h.to_state", at="e.at")
-_KEPT = Selection(Kept, "i", ref="r.ref", has_ended="j.ended_at IS NOT NULL", is_canonical="r.canonical_id = i.id")
+_KEPT = Selection(
+    FolderOwner, "i", ref="r.ref", has_ended="j.ended_at IS NOT NULL", is_canonical="r.canonical_id = i.id"
+)
 
 
 #: Instances that are sorted by ref, of all that were built from one.
@@ -385,7 +387,7 @@ class InstanceQueries(Asking):
         changes = _STATE_CHANGE.rows(self._all(sql, uuid, MAX_SEQ if seq is None else min(seq, MAX_SEQ)))
         return changes[0] if changes else None
 
-    def kept(self, uuids: Iterable[str]) -> dict[str, Kept]:
+    def kept(self, uuids: Iterable[str]) -> dict[str, FolderOwner]:
         """The owner of each uuid's storage; a uuid without an instance is left out."""
         sql = f"""
             SELECT i.uuid, {_KEPT.columns}

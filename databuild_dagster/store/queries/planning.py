@@ -17,7 +17,7 @@ from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState, J
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_SEQ, Asking, Selection, grouped
-from databuild_dagster.store.work.delegations import ANY_PAUSE
+from databuild_dagster.store.work.builds import ANY_PAUSE
 
 #: Datasets among which the limit on due refs is divided; more of them exceed it together.
 MAX_PARTS = 100
@@ -121,7 +121,7 @@ class Standing(NamedTuple):
         return self.state in SCHEDULABLE and not self.backs_off and not self.is_paused
 
 
-class Wanted(NamedTuple):
+class WantSums(NamedTuple):
     """The sums of a ref's open wants, and its failed attempts."""
 
     n_open_wants: int = 0
@@ -158,7 +158,7 @@ _STANDING = Selection(
     # A ref without a row may be paused too, so another query has this.
     is_paused="0",
 )
-_WANTED = Selection(Wanted, "r", since="wanted_since", until="wanted_until")
+_WANTED = Selection(WantSums, "r", since="wanted_since", until="wanted_until")
 
 
 _PAUSE = Selection(PauseRow, "p")
@@ -168,7 +168,7 @@ _OPEN_PAUSES = (
 )
 
 
-class Aside(NamedTuple):
+class AsideSubject(NamedTuple):
     """A subject that is set aside."""
 
     kind: Subject
@@ -179,7 +179,7 @@ class Aside(NamedTuple):
     since: float
 
 
-_ASIDE = Selection(Aside, "s")
+_ASIDE = Selection(AsideSubject, "s")
 _FROM_ASIDE = f"FROM {PREFIX}set_aside s WHERE s.reason IS NOT NULL"
 #: By the index of those that are set aside now.
 _ASIDE_NOW = "AND s.name > ''"
@@ -188,14 +188,14 @@ _ANY_ASIDE = f"SELECT 1 {_FROM_ASIDE} {_ASIDE_NOW} LIMIT 1"
 _SUBJECTS = {subject.value: subject for subject in Subject}
 
 
-class Unserved(NamedTuple):
+class UnservedRef(NamedTuple):
     """A ref of a request, with the state of its want."""
 
     ref: Ref
     state: WantState
 
 
-class Awaited(NamedTuple):
+class AwaitedRun(NamedTuple):
     """An open job run that builds a served ref."""
 
     ref: Ref
@@ -220,9 +220,9 @@ class DueSoon(NamedTuple):
     retry_at: float | None
 
 
-_UNSERVED = Selection(Unserved, "w", ref="r.ref")
+_UNSERVED = Selection(UnservedRef, "w", ref="r.ref")
 _AWAITED = Selection(
-    Awaited,
+    AwaitedRun,
     "j",
     ref="r.ref",
     job_run="j.job_run_id",
@@ -376,14 +376,14 @@ class PlanningQueries(Asking):
             standings[ref] = standings[ref]._replace(is_paused=True)
         return standings
 
-    def wanted(self, refs: Iterable[Ref]) -> dict[Ref, Wanted]:
+    def wanted(self, refs: Iterable[Ref]) -> dict[Ref, WantSums]:
         """The sums of the open wants of every ref asked for (rule 5.4)."""
         asked = list(refs)
         sql = f"""
             SELECT ref, {_WANTED.columns} FROM {PREFIX}refs r
             WHERE ref IN (SELECT value FROM json_each(?))"""
         found = dict(_WANTED.by(self._all(sql, Keys(asked))))
-        return {ref: found.get(ref) or Wanted() for ref in asked}
+        return {ref: found.get(ref) or WantSums() for ref in asked}
 
     def attempts(self, refs: Iterable[Ref]) -> dict[Ref, int]:
         """The failed attempts of each ref since it was last live or tainted (rule 6.8); unknown refs are left out."""
@@ -406,7 +406,7 @@ class PlanningQueries(Asking):
             )
         )
 
-    def set_aside(self) -> list[Aside]:
+    def set_aside(self) -> list[AsideSubject]:
         """All, the oldest first."""
         return _ASIDE.rows(self._all(f"SELECT {_ASIDE.columns} {_FROM_ASIDE} {_ASIDE_NOW} ORDER BY s.since, s.name"))
 
@@ -415,7 +415,7 @@ class PlanningQueries(Asking):
         sql = f"SELECT s.name, s.kind, s.reason {_FROM_ASIDE} {_ASIDE_NOW} AND s.location = ?"
         return {name: (_SUBJECTS[kind], reason) for name, kind, reason in self._all(sql, location)}
 
-    def set_aside_of_boundary(self, asset: str) -> list[Aside]:
+    def set_aside_of_boundary(self, asset: str) -> list[AsideSubject]:
         """Its lots, and the files for no lot, by name."""
         kinds = one_of((Subject.LOT, Subject.FILE))
         sql = (
@@ -423,14 +423,14 @@ class PlanningQueries(Asking):
         )
         return _ASIDE.rows(self._all(sql, len(asset) + 1, asset + "@"))
 
-    def asides_of(self, names: Iterable[str]) -> list[Aside]:
+    def asides_of(self, names: Iterable[str]) -> list[AsideSubject]:
         """Those of these names, in any location."""
         if not self._all(_ANY_ASIDE):
             return []
         sql = f"SELECT {_ASIDE.columns} {_FROM_ASIDE} AND s.name IN (SELECT value FROM json_each(?)) ORDER BY s.since, s.name"
         return _ASIDE.rows(self._all(sql, Keys(names)))
 
-    def unserved(self, request_id: str) -> list[Unserved]:
+    def unserved(self, request_id: str) -> list[UnservedRef]:
         """Each ref of a request with its want's state, but for wants that are successful. A build asks it twice for each tick."""
         sql = f"""
             SELECT {_UNSERVED.columns} FROM {PREFIX}wants w JOIN {PREFIX}want_refs x ON x.want_id = w.id
@@ -443,7 +443,7 @@ class PlanningQueries(Asking):
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
         return {ref for (ref,) in self._all(sql, Keys(serving), Keys(refs))}
 
-    def awaited(self, serving: Iterable[Ref], most: int) -> list[Awaited]:
+    def awaited(self, serving: Iterable[Ref], most: int) -> list[AwaitedRun]:
         """The open job runs that the served refs need, the oldest first, with one line for each ref."""
         sql = f"""{SERVED} SELECT {_AWAITED.columns} FROM served JOIN {PREFIX}refs r ON r.id = served.id
             JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id

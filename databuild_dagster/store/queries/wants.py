@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
+from databuild_dagster.model.states import ARC, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Selection, dataset_range, grouped

@@ -214,7 +214,7 @@ def test_the_default_table_of_a_component_holds_for_its_assets(project: Project)
 @pytest.mark.feature("operations")
 def test_operations_are_named_where_they_are(project: Project) -> None:
     """Rules 13"""
-    from databuild_dagster.features.operations.operation_types import OPERATIONS
+    from databuild_dagster.features.operations.operations import OPERATIONS
 
     (project.source / "quality.py").write_text(
         "from databuild_dagster import DistributedOperation\n\n\n"

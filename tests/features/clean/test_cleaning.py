@@ -19,8 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databuild_dagster.data.home import DATABASE_NAME
-from databuild_dagster.engine.holders import this_process
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id, this_process
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.layout import Warehouse

@@ -21,7 +21,7 @@ from databuild_dagster import read
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.data.read_plan import DataErased
 from databuild_dagster.engine.engine import Engine, Outcome
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.features.erase.erasing import Eraser, Receipt
 from databuild_dagster.features.erase.erasing_leftovers import clear_killed
 from databuild_dagster.model import commands as c

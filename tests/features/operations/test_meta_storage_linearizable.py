@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.features.operations.meta_storage import MetaStorage
 from databuild_dagster.model.meta_storage import Put, Remove, do, exists, iif, not_exists, value_is
 from databuild_dagster.store.store import open_store

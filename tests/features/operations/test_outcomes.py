@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.features.operations.job import CannotKeep, Job, RetryJob
-from databuild_dagster.features.operations.outcomes import RULES, Becomes, Befell, becomes, befell
+from databuild_dagster.features.operations.outcomes import OUTCOME_RULES, JobOutcome, NextStep, next_step, outcome_of
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.operations.states import JobState
 from tests.support.catalog import dataset
@@ -26,19 +26,19 @@ def jobs(make_world):
 
 
 @pytest.mark.parametrize("can_fail", [True, False])
-@pytest.mark.parametrize("what", Befell)
+@pytest.mark.parametrize("what", JobOutcome)
 def test_exactly_one_row_says_what_becomes_of_a_job(what, can_fail):
-    rows = [rule for rule in RULES if rule.befell is what and rule.can_fail in (None, can_fail)]
+    rows = [rule for rule in OUTCOME_RULES if rule.outcome is what and rule.can_fail in (None, can_fail)]
 
-    assert [row.becomes for row in rows] == [becomes(what, can_fail=can_fail)]
+    assert [row.next_step for row in rows] == [next_step(what, can_fail=can_fail)]
     assert all(row.why for row in rows)
 
 
 def test_a_job_of_a_type_that_cannot_fail_is_marked_failed_only_for_wrong_code():
     """Rule 9.5: for `can_fail=False` a failure is retried with backoff, never marked, unless every retry would be the same."""
-    failing = {what for what in Befell if becomes(what, can_fail=False) is Becomes.FAILED}
+    failing = {what for what in JobOutcome if next_step(what, can_fail=False) is NextStep.FAILED}
 
-    assert failing == {Befell.COULD_NOT_KEEP}, "its code is wrong"
+    assert failing == {JobOutcome.COULD_NOT_KEEP}, "its code is wrong"
 
 
 def change_nothing(job: Job) -> None:
@@ -69,40 +69,40 @@ def fail(job: Job) -> None:
 @pytest.mark.parametrize(
     ("before", "error", "expected"),
     [
-        (change_nothing, BUG, Befell.RAISED),
-        (change_nothing, RETRY, Befell.ASKED_TO_RETRY),
-        (change_nothing, LOST, Befell.LEASE_LOST),
-        (change_nothing, ODD, Befell.COULD_NOT_KEEP),
-        (interrupt, ODD, Befell.INTERRUPTED),
-        (stop, BUG, Befell.STOPPED),
-        (stop, RETRY, Befell.STOPPED),
-        (stop, LOST, Befell.LEASE_LOST),
-        (interrupt, BUG, Befell.INTERRUPTED),
-        (interrupt, RETRY, Befell.INTERRUPTED),
-        (interrupt, LOST, Befell.LEASE_LOST),
-        (stop_and_interrupt, BUG, Befell.STOPPED),
-        (fail, BUG, Befell.CLEAN_UP_RAISED),
-        (fail, RETRY, Befell.CLEAN_UP_RAISED),
-        (fail, LOST, Befell.LEASE_LOST),
-        (drop, BUG, Befell.CLEAN_UP_RAISED),
-        (drop, RETRY, Befell.CLEAN_UP_RAISED),
-        (drop, LOST, Befell.CLEAN_UP_RAISED),
+        (change_nothing, BUG, JobOutcome.RAISED),
+        (change_nothing, RETRY, JobOutcome.ASKED_TO_RETRY),
+        (change_nothing, LOST, JobOutcome.LEASE_LOST),
+        (change_nothing, ODD, JobOutcome.COULD_NOT_KEEP),
+        (interrupt, ODD, JobOutcome.INTERRUPTED),
+        (stop, BUG, JobOutcome.STOPPED),
+        (stop, RETRY, JobOutcome.STOPPED),
+        (stop, LOST, JobOutcome.LEASE_LOST),
+        (interrupt, BUG, JobOutcome.INTERRUPTED),
+        (interrupt, RETRY, JobOutcome.INTERRUPTED),
+        (interrupt, LOST, JobOutcome.LEASE_LOST),
+        (stop_and_interrupt, BUG, JobOutcome.STOPPED),
+        (fail, BUG, JobOutcome.CLEAN_UP_RAISED),
+        (fail, RETRY, JobOutcome.CLEAN_UP_RAISED),
+        (fail, LOST, JobOutcome.LEASE_LOST),
+        (drop, BUG, JobOutcome.CLEAN_UP_RAISED),
+        (drop, RETRY, JobOutcome.CLEAN_UP_RAISED),
+        (drop, LOST, JobOutcome.CLEAN_UP_RAISED),
     ],
 )
 def test_what_an_error_is_to_a_job_depends_on_how_far_it_has_come(jobs, before, error, expected):
     """Rules 9.5, 9.7: a lost lease ends a job, but the clean-up after it is tried until it succeeds."""
     before(jobs[0])
 
-    assert befell((jobs[0],), error) is expected
+    assert outcome_of((jobs[0],), error) is expected
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
-    [(BUG, Befell.BATCH_RAISED), (LOST, Befell.BATCH_RAISED), (RETRY, Befell.ASKED_TO_RETRY)],
+    [(BUG, JobOutcome.BATCH_RAISED), (LOST, JobOutcome.BATCH_RAISED), (RETRY, JobOutcome.ASKED_TO_RETRY)],
 )
 def test_an_error_of_a_batch_is_of_no_job_alone(jobs, error, expected):
     """Rule 9.4"""
-    assert befell(tuple(jobs), error) is expected
+    assert outcome_of(tuple(jobs), error) is expected
 
 
 def test_a_job_that_raised_says_why_in_its_mark(jobs):

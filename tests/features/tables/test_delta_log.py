@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.features.tables import delta_log
+from databuild_dagster.features.tables.delta import DeltaLog
 from databuild_dagster.features.tables.errors import TableDamaged
 from databuild_dagster.features.tables.opening import place_of
 from tests.support.published import DAYS, PublishedWorld
@@ -14,7 +14,7 @@ from tests.support.table_readers import rows_as_of, rows_by_reader
 
 
 def test_a_table_with_checkpoints_reads_as_one_without(delta: PublishedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_log, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr("databuild_dagster.features.tables.delta.CHECKPOINT_EVERY", 2)
     for number in range(5):
         delta.build(DAYS[0], {"x": [number]})
         delta.publish()
@@ -38,7 +38,7 @@ def test_a_version_that_is_no_json_is_one_sentence(delta: PublishedWorld) -> Non
     Path(place.root, "_delta_log", f"{0:020}.json").write_text("{")
 
     with pytest.raises(TableDamaged, match="version 0 of its log is no JSON"):
-        delta_log.DeltaLog(place).actions(0)
+        DeltaLog(place).actions(0)
 
 
 def test_a_version_without_a_time_hides_no_earlier_version_from_gc(delta: PublishedWorld) -> None:
@@ -47,7 +47,7 @@ def test_a_version_without_a_time_hides_no_earlier_version_from_gc(delta: Publis
     first = set(delta.table().files())
     delta.taint(delta.ref(DAYS[0]))
     delta.publish()
-    log = delta_log.DeltaLog(place_of(delta.spec, delta.warehouse.root))
+    log = DeltaLog(place_of(delta.spec, delta.warehouse.root))
 
     log.commit(2, [{"txn": {"appId": "another", "version": 1}}])
 

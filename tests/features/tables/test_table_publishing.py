@@ -17,9 +17,8 @@ from databuild_dagster import Delta, Iceberg, build_table_checks, databuild_asse
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.features.tables import table_publishing
-from databuild_dagster.features.tables.table_check import TABLE_CHECK
 from databuild_dagster.features.tables.table_lags import table_lags
-from databuild_dagster.features.tables.table_publishing import publish_tables
+from databuild_dagster.features.tables.table_publishing import TABLE_CHECK, publish_tables
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import InstanceState
 from tests.bindings.conftest import Site, deployed

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.backends.sqlite import SqliteDatabase
-from databuild_dagster.store.backends.write_lock import RESERVE_BYTES
+from databuild_dagster.store.backends.sqlite_file import RESERVE_BYTES
 from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import (
     BackupRefused,

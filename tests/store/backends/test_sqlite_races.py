@@ -10,7 +10,7 @@ import pytest
 
 from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store.store import open_store

@@ -2,33 +2,47 @@
 
 Everything is checked before anything is recorded: files that are missing, damaged, matched twice or of other columns
 are refused in one sentence. `recording` writes the manifests and the event.
+
+A pattern such as `/data/flights/day={partition_key}/*.parquet` is a glob around placeholders, whose values are taken literally:
+`{partition_key}` is the whole key, `{dimension}` the key of one dimension, and `{partition_key:%Y/%m}` formats the start of a
+time window.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+import glob
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
+
+from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindowPartitionsDefinition
 
 from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.bindings.registry.selections import refs_named
-from databuild_dagster.features.lots.arrivals.arrival_errors import (
+from databuild_dagster.features.lots.arrivals.recording import (
     ListedTwice,
     LiveAlready,
     NoFiles,
     NotAdoptable,
+    OutsideInstance,
+    Recorder,
     SaidToBeWrong,
+    check_not_own,
 )
-from databuild_dagster.features.lots.arrivals.file_patterns import FilePattern
-from databuild_dagster.features.lots.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import counted, few_of
+from databuild_dagster.spark.staging import hive_value
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.warehouse.files import find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.manifest import FileEntry
-from databuild_dagster.warehouse.outside import find_files, fingerprint_of
 from databuild_dagster.warehouse.threads import in_threads
 
 #: The kinds of datasets whose partitions are not recorded by adoption.
@@ -62,7 +76,7 @@ class IfLive(StrEnum):
 class Adoption:
     """The result for every partition in question."""
 
-    recorded: list[Outside] = field(default_factory=list)
+    recorded: list[OutsideInstance] = field(default_factory=list)
     #: Live from exactly these files before.
     same: list[Ref] = field(default_factory=list)
     #: Live with other data, and left unchanged.
@@ -141,7 +155,7 @@ class Adopter(Recorder):
 
     def _described(
         self, found: Mapping[Ref, list[tuple[str, int]]], pattern: FilePattern, *, allow_schema_change: bool
-    ) -> list[Outside]:
+    ) -> list[OutsideInstance]:
         def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
             where = pattern.of(partition_key_of(ref))[0]
             return f"adopted from {where} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
@@ -155,7 +169,7 @@ class Adopter(Recorder):
 
     # Results
 
-    def _sort(self, outside: Outside, now: Canonical, if_live: IfLive, adoption: Adoption) -> None:
+    def _sort(self, outside: OutsideInstance, now: Canonical, if_live: IfLive, adoption: Adoption) -> None:
         """A partition that was live as a plain Dagster asset has no data of ours, so its files are recorded."""
         is_same = now.origin is not None and now.origin.startswith(outside.origin)
         if now.state in LEASED:
@@ -170,3 +184,101 @@ class Adopter(Recorder):
             adoption.kept.append(outside.ref)
         else:
             adoption.recorded.append(outside)
+
+
+PARTITION_KEY = "partition_key"
+
+
+class BadFilePattern(Refused):
+    """The pattern {pattern!r} does not give the files of a partition of {asset}: {why}."""
+
+    hint = "Write it as in {example}."
+
+
+class FilePattern:
+    """The paths of the files of each partition of one asset. Raises `BadFilePattern`."""
+
+    def __init__(self, pattern: str, asset: str, partitions: PartitionsDefinition | None) -> None:
+        self.text = pattern
+        self._asset = asset
+        self._partitions = partitions
+        try:
+            #: Text before a placeholder, the placeholder's name and its format.
+            self._parts = list(string.Formatter().parse(whole_pattern(pattern)))
+        except ValueError as error:
+            raise self._bad(f"{error}; write a literal brace twice") from error
+        self._check()
+
+    def of(self, partition_key: str | None) -> list[str]:
+        """The globs of one partition: with its key, and with Hive's spelling of the key if that differs."""
+        return list(dict.fromkeys(self._filled(partition_key, spelled) for spelled in (str, hive_value)))
+
+    def twin_of(self, partition_key: str) -> str | None:
+        """The key with the same paths by a format: of the other hour of two that the clocks show under one local time."""
+        partitions = self._partitions
+        if not isinstance(partitions, TimeWindowPartitionsDefinition):
+            return None
+        start: datetime = partitions.start_time_for_partition_key(partition_key)
+        other = start.replace(fold=1 - start.fold)
+        if start.utcoffset() == other.utcoffset():
+            return None
+        twin = partitions.get_partition_key_for_timestamp(other.timestamp())
+        return twin if twin != partition_key and self.of(twin) == self.of(partition_key) else None
+
+    def _filled(self, partition_key: str | None, spelled: Callable[[str], str]) -> str:
+        return "".join(
+            literal + ("" if name is None else glob.escape(spelled(self._value(name, spec or "", partition_key))))
+            for literal, name, spec, _ in self._parts
+        )
+
+    def _value(self, name: str, spec: str, partition_key: str | None) -> str:
+        assert partition_key is not None, "a pattern with placeholders is one for partitions"
+        key, partitions = partition_key, self._partitions
+        if name != PARTITION_KEY:
+            assert isinstance(partitions, MultiPartitionsDefinition), "checked when the pattern was made"
+            key = partitions.get_partition_key_from_str(partition_key).keys_by_dimension[name]
+            partitions = partitions.get_partitions_def_for_dimension(name)
+        if not spec:
+            return key
+        assert isinstance(partitions, TimeWindowPartitionsDefinition), "checked when the pattern was made"
+        start: datetime = partitions.start_time_for_partition_key(key)
+        return start.strftime(spec)
+
+    def _check(self) -> None:
+        named = list(self._placeholders())
+        dimensions = self._dimensions()
+        if self._partitions is None and named:
+            raise self._bad("the asset has no partitions, so it can have no placeholder")
+        for name, spec in named:
+            if name != PARTITION_KEY and name not in dimensions:
+                raise self._bad(f"{{{name}}} is neither {{partition_key}} nor one of its dimensions")
+            kind = self._partitions if name == PARTITION_KEY else dimensions[name]
+            if spec and not isinstance(kind, TimeWindowPartitionsDefinition):
+                raise self._bad(f"{{{name}:{spec}}} has a format, and only partitions in time have a date")
+        names = {name for name, _ in named}
+        if self._partitions is not None and PARTITION_KEY not in names and (absent := [*(dimensions.keys() - names)]):
+            raise self._bad(f"{', '.join(f'{{{name}}}' for name in sorted(absent))} is not in it")
+        if self._partitions is not None and not names:
+            raise self._bad("all partitions would have the same files")
+
+    def _placeholders(self) -> Iterator[tuple[str, str]]:
+        for _, name, spec, conversion in self._parts:
+            if name is not None:
+                if conversion is not None:
+                    raise self._bad(f"!{conversion} means nothing here")
+                yield name, spec or ""
+
+    def _dimensions(self) -> dict[str, PartitionsDefinition]:
+        if not isinstance(self._partitions, MultiPartitionsDefinition):
+            return {}
+        return {dimension.name: dimension.partitions_def for dimension in self._partitions.partitions_defs}
+
+    def _bad(self, why: str) -> BadFilePattern:
+        if self._partitions is None:
+            example = "--files '/data/airlines/*.parquet'"
+        elif dimensions := self._dimensions():
+            folders = "/".join(f"{name}={{{name}}}" for name in dimensions)
+            example = f"--files '/data/flights/{folders}/*.parquet'"
+        else:
+            example = "--files '/data/flights/day={partition_key}/*.parquet'"
+        return BadFilePattern(pattern=self.text, asset=self._asset, why=why, example=example)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.features.lots.arrivals.arrival_errors import (
+from databuild_dagster.features.lots.arrivals.recording import (
     ColumnsDiffer,
     FilesAndEmpty,
     HasDataAlready,
@@ -21,9 +21,11 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
     NoSuchLot,
     NotABoundary,
     NothingGiven,
+    OutsideInstance,
+    Recorder,
     SaidWrong,
+    check_not_own,
 )
-from databuild_dagster.features.lots.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import Ref, make_ref
@@ -32,10 +34,9 @@ from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.schemas import united_columns, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import ManifestMissing
-from databuild_dagster.warehouse.files import checksum_of_other
+from databuild_dagster.warehouse.files import checksum_of_other, find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, read_manifest
-from databuild_dagster.warehouse.outside import find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
 
 #: Bytes read at once when two files are compared.
@@ -53,7 +54,7 @@ class Arrived:
 
     ref: Ref
     #: None if there was nothing new.
-    recorded: Outside | None = None
+    recorded: OutsideInstance | None = None
     #: Files that the lot had before, or copies of such files.
     known: list[str] = field(default_factory=list)
     #: The uuid readers see now.
@@ -117,7 +118,7 @@ class Arriver(Recorder):
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
         return key
 
-    def _emptied(self, ref: Ref, now: Canonical, *, replace_all: bool) -> Outside | None:
+    def _emptied(self, ref: Ref, now: Canonical, *, replace_all: bool) -> OutsideInstance | None:
         if now.state is InstanceState.LIVE:
             if now.manifest_state == ManifestState.EMPTY.value:
                 return None
@@ -127,7 +128,7 @@ class Arriver(Recorder):
 
     def _filled(
         self, ref: Ref, now: Canonical, uris: Sequence[str], arrived: Arrived, *, replace_all: bool
-    ) -> Outside | None:
+    ) -> OutsideInstance | None:
         def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
             return f"arrived by hand from {entries[0].uri} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
 
@@ -168,7 +169,7 @@ def instances_of(engine: Engine, asset: str, ref: Ref) -> list[Manifest]:
     return found
 
 
-def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outside | None:
+def grow(there: OutsideInstance, now: Canonical, instances: Sequence[Manifest]) -> OutsideInstance | None:
     """The next instance of a lot from its present files and its instances; None if there is nothing new.
 
     Raises `SaidWrong`, `ColumnsDiffer`.
@@ -242,7 +243,7 @@ def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:
     return {path: size for storage, some in by_storage.items() for path, size in storage.file_sizes(some).items()}
 
 
-def _check_same_columns(there: Outside, canonical: Manifest) -> None:
+def _check_same_columns(there: OutsideInstance, canonical: Manifest) -> None:
     before = canonical.schema
     if there.schema == before:
         return

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.warehouse.disk import Listed
-from databuild_dagster.warehouse.outside import whole_pattern
+from databuild_dagster.warehouse.files import whole_pattern
 from databuild_dagster.warehouse.storage import protocol_of, storage_at
 
 FIELD = "time"

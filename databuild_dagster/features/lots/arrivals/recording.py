@@ -24,7 +24,6 @@ from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.features.lots.arrivals.arrival_errors import CannotRead, ColumnsDiffer, OwnFiles
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec, TableFormat, TableSpec
 from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused
@@ -35,6 +34,7 @@ from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.schemas import columns_of, united_columns, united_schema, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict, StorageTrouble, UnreadableFile
+from databuild_dagster.warehouse.files import OutsideFile, describe_each, is_no_url
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -47,17 +47,113 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifests,
 )
-from databuild_dagster.warehouse.outside import OutsideFile, describe_each, is_no_url
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+class NotABoundary(Refused):
+    """{asset} is {what}, so no lot of it can arrive."""
+
+    hint = "Declare it: build_definitions([databuild_boundary({asset!r}, partitions_def=…), …])."
+
+
+class NoSuchLot(Refused):
+    """{lot!r} is no lot of {asset}: {why}"""
+
+    hint = "Give one of its partition keys, or a lot id such as 20230227PT1H023."
+
+
+class NothingGiven(Refused):
+    """No files are given for {ref}."""
+
+    hint = "Name them, or give --empty if there are none on purpose."
+
+
+class FilesAndEmpty(Refused):
+    """--empty is given for {ref}, and files are given, too."""
+
+    hint = "Leave one of the two out."
+
+
+class NoSuchFile(Refused):
+    """There is no data file {path}."""
+
+    hint = "Name a file that exists; hidden files, and names that begin with _, are no data."
+
+
+class HasDataAlready(Refused):
+    """{ref} has arrived with {files}, so it is not empty."""
+
+    hint = "Give --replace to make it empty all the same."
+
+
+class SaidWrong(Refused):
+    """{ref} is tainted, and {path} is among its files."""
+
+    hint = "`databuild untaint` removes the taint; or write the file again, or remove it."
+
+
+class NoLandingFolder(Refused):
+    """The landing folder {folder} of {asset} does not exist."""
+
+    hint = "Create it, or correct files=… of the boundary."
+
+
+class NotAdoptable(Refused):
+    """{asset} is {what}, so its partitions cannot be adopted."""
+
+    hint = "{instead}"
+
+
+class NoFiles(Refused):
+    """No files for {named}: none match {pattern}."""
+
+    hint = "Correct the pattern, or name the partitions that have files with --partitions."
+
+
+class ListedTwice(Refused):
+    """{path} would belong to {one} and to {other}."""
+
+    hint = "Narrow the pattern: the files of two partitions lie apart."
+
+
+class OwnFiles(Refused):
+    """{path} lies in the warehouse {warehouse}, whose files are databuild's own."""
+
+    hint = "Adopt files of other programs; `databuild show REF` shows the files of a built partition."
+
+
+class CannotRead(Refused):
+    """{path} cannot be a file of {ref}: {why}."""
+
+    hint = "Fix or remove it, or name files or partitions that leave it out."
+
+
+class ColumnsDiffer(Refused):
+    """{path}, for {ref}, does not fit: {why}, unlike {other}."""
+
+    hint = "Write it again with the same columns, or leave that partition out; {allow}."
+
+
+class LiveAlready(Refused):
+    """{named} {verb} live already with other data."""
+
+    hint = "--live keep leaves it as it is; --live replace makes these files its new instance."
+
+
+class SaidToBeWrong(Refused):
+    """{ref} was adopted from these files, and tainted since."""
+
+    hint = "`databuild show {ref}` names the taint, `databuild untaint` removes it; or correct the files first."
+
+
 _ALLOW = "--allow-schema-change takes it as it is"
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class OutsideInstance:
     """One ref, and the outside files of its new instance."""
 
     ref: Ref
@@ -91,7 +187,7 @@ class Recorder:
 
     def described(
         self, found: Mapping[Ref, Sequence[tuple[str, int]]], origin: Callable[[Ref, Sequence[FileEntry]], str]
-    ) -> list[Outside]:
+    ) -> list[OutsideInstance]:
         """Each ref with its files, given by path and bytes. Raises `CannotRead`, `ColumnsDiffer`."""
         described = []
         for outside in self.described_each(found, origin).values():
@@ -102,9 +198,9 @@ class Recorder:
 
     def described_each(
         self, found: Mapping[Ref, Sequence[tuple[str, int]]], origin: Callable[[Ref, Sequence[FileEntry]], str]
-    ) -> dict[Ref, Outside | CannotRead | ColumnsDiffer]:
+    ) -> dict[Ref, OutsideInstance | CannotRead | ColumnsDiffer]:
         """The same, with the refusal of a ref in place of its result."""
-        described: dict[Ref, Outside | CannotRead | ColumnsDiffer] = {}
+        described: dict[Ref, OutsideInstance | CannotRead | ColumnsDiffer] = {}
         for ref, files in found.items():
             if (
                 misnamed := next(((path, why) for path, _ in files if (why := self._why_misnamed(path))), None)
@@ -122,7 +218,9 @@ class Recorder:
                 continue
             entries = tuple(file.entry for file in of_ref)
             try:
-                described[ref] = Outside(ref, entries, _columns(ref, of_ref, columns_of_schema), origin(ref, entries))
+                described[ref] = OutsideInstance(
+                    ref, entries, _columns(ref, of_ref, columns_of_schema), origin(ref, entries)
+                )
             except (CannotRead, ColumnsDiffer) as refused:
                 described[ref] = refused
         return described
@@ -146,11 +244,11 @@ class Recorder:
             )
         return None
 
-    def check_readable_together(self, described: Sequence[Outside]) -> None:
+    def check_readable_together(self, described: Sequence[OutsideInstance]) -> None:
         """Columns may differ, but a reader has to be able to unite them. Raises `SchemasDiffer`."""
         united_schema([self._manifest(outside, "", "", datetime.now(UTC)) for outside in described])
 
-    def check_columns(self, described: Sequence[Outside]) -> None:
+    def check_columns(self, described: Sequence[OutsideInstance]) -> None:
         """As for built instances: later partitions may have more or wider columns (`spark.check_schema`).
 
         Raises `ColumnsDiffer`.
@@ -163,7 +261,7 @@ class Recorder:
             for outside in described:
                 self.check_fits(outside, present.ref, present.schema)
 
-    def check_fits(self, outside: Outside, other: str, schema: TableSchema) -> None:
+    def check_fits(self, outside: OutsideInstance, other: str, schema: TableSchema) -> None:
         """Outside files may be older or younger than the present instance. Raises `ColumnsDiffer`."""
         if outside.schema == schema:
             return
@@ -171,14 +269,14 @@ class Recorder:
         if why and why_not_fitting(schema, outside.schema):
             raise ColumnsDiffer(path=outside.files[0].uri, ref=outside.ref, why=why, other=other, allow=_ALLOW)
 
-    def empty(self, ref: Ref, origin: str) -> Outside:
+    def empty(self, ref: Ref, origin: str) -> OutsideInstance:
         """No rows, with the dataset's newest columns (rule 10.3)."""
         present = neighbour(self.engine.queries, self.dataset.asset)
-        return Outside(ref, (), NO_COLUMNS if present is None else present.schema, origin)
+        return OutsideInstance(ref, (), NO_COLUMNS if present is None else present.schema, origin)
 
     # Manifests, then the event
 
-    def record(self, outside: Sequence[Outside], canonical: Mapping[Ref, Canonical]) -> dict[Ref, str]:
+    def record(self, outside: Sequence[OutsideInstance], canonical: Mapping[Ref, Canonical]) -> dict[Ref, str]:
         """The uuid of each ref; `canonical` are the instances that the caller's decision was based on. Raises refusals
         of the event.
 
@@ -205,7 +303,9 @@ class Recorder:
         write_manifests(self.warehouse, taken_up)
         return {manifest.ref: manifest.instance_uuid for manifest in manifests}
 
-    def _identified(self, outside: Outside, seen: Canonical, began: tuple[float, str], at: datetime) -> Manifest:
+    def _identified(
+        self, outside: OutsideInstance, seen: Canonical, began: tuple[float, str], at: datetime
+    ) -> Manifest:
         manifest = self._manifest(outside, "", "", at)
         job_run = arrival_id(began, manifest, seen.uuid)
         uuid = derive_partition_uuid(job_run, outside.ref)
@@ -224,7 +324,7 @@ class Recorder:
         return there
 
     def _command(
-        self, outside: Sequence[Outside], canonical: Mapping[Ref, Canonical], manifests: Sequence[Manifest]
+        self, outside: Sequence[OutsideInstance], canonical: Mapping[Ref, Canonical], manifests: Sequence[Manifest]
     ) -> ArriveLots:
         arrivals = (
             Arrival(
@@ -239,7 +339,7 @@ class Recorder:
         )
         return ArriveLots(arrivals=tuple(arrivals), seen={one.ref: canonical[one.ref].uuid for one in outside})
 
-    def _manifest(self, outside: Outside, uuid: str, job_run: str, at: datetime) -> Manifest:
+    def _manifest(self, outside: OutsideInstance, uuid: str, job_run: str, at: datetime) -> Manifest:
         files = tuple(file for file in outside.files if file.rows)
         return Manifest(
             dataset=self.dataset.asset,
@@ -259,7 +359,9 @@ class Recorder:
 
     # Dagster
 
-    def show(self, outside: Sequence[Outside], uuids: Mapping[Ref, str], live_before: Sequence[Ref] = ()) -> None:
+    def show(
+        self, outside: Sequence[OutsideInstance], uuids: Mapping[Ref, str], live_before: Sequence[Ref] = ()
+    ) -> None:
         """Materialize in Dagster what is live here, and refs of `live_before` that an interrupted command did not show."""
         now = {one.ref: one for one in outside}
         unseen = self.not_shown(live_before)
@@ -334,7 +436,7 @@ def _columns(
     return first
 
 
-def _again(outside: Outside, now: Canonical) -> str:
+def _again(outside: OutsideInstance, now: Canonical) -> str:
     """The log takes a known origin for the same arrival; after a build or a taint in between the text has to differ."""
     if now.known_origin is not None and now.known_origin.startswith(outside.origin) and now.uuid is not None:
         return f"{outside.origin} instead of {now.uuid}"

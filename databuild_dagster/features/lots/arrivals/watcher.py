@@ -22,16 +22,18 @@ from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.set_aside import record_files
 from databuild_dagster.features.lots.arrivals.arrival import grow, instances_of
-from databuild_dagster.features.lots.arrivals.arrival_errors import (
+from databuild_dagster.features.lots.arrivals.boundaries import Boundary
+from databuild_dagster.features.lots.arrivals.landing import LandingPattern, exists
+from databuild_dagster.features.lots.arrivals.recording import (
     CannotRead,
     ColumnsDiffer,
     NoLandingFolder,
+    OutsideInstance,
     OwnFiles,
+    Recorder,
     SaidWrong,
+    check_not_own,
 )
-from databuild_dagster.features.lots.arrivals.boundaries import Boundary
-from databuild_dagster.features.lots.arrivals.landing import LandingPattern, exists
-from databuild_dagster.features.lots.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
 from databuild_dagster.model.refs import Ref, make_ref
@@ -81,7 +83,7 @@ class Look:
     unsettled: list[str] = field(default_factory=list)
     #: Whether the next look has more to do.
     more: bool = False
-    recorded: list[Outside] = field(default_factory=list)
+    recorded: list[OutsideInstance] = field(default_factory=list)
     #: Recorded lots that had been live before.
     late: list[Ref] = field(default_factory=list)
     #: Lots that could not be recorded, and why.
@@ -108,7 +110,7 @@ class Watcher:
         #: Each lot that could not be recorded: the fingerprint, the reason, and the time of the retry.
         self._held: dict[Ref, tuple[str, str, float]] = {}
         #: Lots that Dagster does not show yet; None for a lot that it may have shown before this process began.
-        self._to_show: dict[Ref, tuple[Outside, str] | None] = {}
+        self._to_show: dict[Ref, tuple[OutsideInstance, str] | None] = {}
         #: Every interval that begins before this moment has an instance, or is among those passed over.
         self._none_empty_before = self._windows.start
         #: Intervals before that moment that had files, and no instance yet.
@@ -258,7 +260,7 @@ class Watcher:
             refs = [self._ref(interval) for interval in look.empty[start : start + MAX_LOTS_PER_BATCH]]
             where = f"nothing arrived in {self._pattern.folder}"
             empty = self._recorder.empty(refs[0], where)
-            self._commit([Outside(ref, (), empty.schema, where) for ref in refs], {}, look, now)
+            self._commit([OutsideInstance(ref, (), empty.schema, where) for ref in refs], {}, look, now)
         self._held = {ref: held for ref, held in self._held.items() if now < held[2]}
         look.held = {ref: why for ref, (_, why, _) in self._held.items()}
         return look
@@ -266,7 +268,7 @@ class Watcher:
     def _record_batch(self, some: Mapping[Interval, tuple[list[Listed], str]], look: Look, now: float) -> None:
         marks = {self._ref(interval): mark for interval, (_, mark) in some.items()}
         files = {self._ref(interval): files for interval, (files, _) in some.items()}
-        grown: list[Outside] = []
+        grown: list[OutsideInstance] = []
         present = neighbour(self._engine.queries, self._dataset.asset)
         columns = None if present is None else (present.ref, present.schema)
         for ref, found in self._grown_each(files, marks, look.canonical).items():
@@ -275,7 +277,7 @@ class Watcher:
                     self._known[ref] = marks[ref]
                 case str():
                     self._held[ref] = marks[ref], found, now + HELD_SECONDS
-                case Outside():
+                case OutsideInstance():
                     if why := self._why_other_columns(found, columns):
                         self._held[ref] = marks[ref], why, now + HELD_SECONDS
                         continue
@@ -287,7 +289,7 @@ class Watcher:
 
     def _grown_each(
         self, files: Mapping[Ref, Sequence[Listed]], marks: Mapping[Ref, str], canonical: Mapping[Ref, Canonical]
-    ) -> dict[Ref, Outside | str | None]:
+    ) -> dict[Ref, OutsideInstance | str | None]:
         """Each lot's next instance, None if there is nothing new, or the reason why it cannot be recorded."""
 
         def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
@@ -303,7 +305,7 @@ class Watcher:
         )
         return {ref: grown[ref] if ref in grown else self._grown(described[ref], canonical[ref]) for ref in files}
 
-    def _grown(self, there: Outside | Refused, now: Canonical) -> Outside | str | None:
+    def _grown(self, there: OutsideInstance | Refused, now: Canonical) -> OutsideInstance | str | None:
         if isinstance(there, Refused):
             return there.message
         try:
@@ -312,7 +314,7 @@ class Watcher:
         except (CannotRead, ColumnsDiffer, OwnFiles, SaidWrong) as refused:
             return refused.message
 
-    def _why_other_columns(self, outside: Outside, columns: tuple[Ref, TableSchema] | None) -> str | None:
+    def _why_other_columns(self, outside: OutsideInstance, columns: tuple[Ref, TableSchema] | None) -> str | None:
         if self._boundary.allow_schema_change or columns is None:
             return None
         try:
@@ -321,7 +323,7 @@ class Watcher:
             return refused.message
         return None
 
-    def _commit(self, grown: Sequence[Outside], marks: Mapping[Ref, str], look: Look, now: float) -> list[Ref]:
+    def _commit(self, grown: Sequence[OutsideInstance], marks: Mapping[Ref, str], look: Look, now: float) -> list[Ref]:
         """One event; returns the refs. None if another process was faster: the next look sees its instances."""
         if not grown:
             return []

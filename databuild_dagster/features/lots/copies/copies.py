@@ -51,7 +51,7 @@ class LotFolder(NamedTuple):
     present: Present | None = None
 
 
-class Put(NamedTuple):
+class CopiedFiles(NamedTuple):
     """The number of files written to and removed from lots' folders."""
 
     written: int
@@ -133,12 +133,12 @@ def _common_end(names: Sequence[str]) -> str:
     return "" if first == last else "".join(one for one, _ in same)[::-1]
 
 
-def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes]) -> Put:
+def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes]) -> CopiedFiles:
     """`put_all_copies` of one folder."""
     return put_all_copies(warehouse, [LotFolder(folder, files)])
 
 
-def put_all_copies(warehouse: Warehouse, folders: Iterable[LotFolder]) -> Put:
+def put_all_copies(warehouse: Warehouse, folders: Iterable[LotFolder]) -> CopiedFiles:
     """Write the files of lots' folders, all at once, then remove all others there. Raises `DiskTrouble`, `StorageTrouble`."""
     storage, written = warehouse.storage, dict[str, bytes]()
     # Files that are there, without a checksum that proves their contents.
@@ -157,7 +157,7 @@ def put_all_copies(warehouse: Warehouse, folders: Iterable[LotFolder]) -> Put:
     written.update(file for file, is_same in zip(unknown, are_same, strict=True) if not is_same)
     storage.replace_each(list(written.items()))
     storage.for_each(lambda folder: storage.remove_files(left_in[folder], folder), list(left_in))
-    return Put(len(written), sum(map(len, left_in.values())))
+    return CopiedFiles(len(written), sum(map(len, left_in.values())))
 
 
 def wrong_copies(

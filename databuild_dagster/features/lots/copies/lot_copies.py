@@ -26,9 +26,9 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, all_touched, apart, steps
 from databuild_dagster.features.lots.copies.copies import (
     NO_VERSION,
+    CopiedFiles,
     LotFolder,
     Present,
-    Put,
     all_copies,
     arc_copy,
     arc_folder,
@@ -39,21 +39,13 @@ from databuild_dagster.features.lots.copies.copies import (
     remove_copies,
     wrong_copies,
 )
-from databuild_dagster.model.arcs import RULES, arc_state
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import ARC_RULES, InstanceState, arc_state
 from databuild_dagster.model.touched import TOUCHING
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse.errors import (
-    DiskTrouble,
-    EscapingFile,
-    ManifestDamaged,
-    ManifestMissing,
-    NewerManifest,
-    StorageTrouble,
-)
+from databuild_dagster.warehouse import errors
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, kept_manifests, read_manifests
 from databuild_dagster.warehouse.threads import in_threads
@@ -74,7 +66,7 @@ MAX_WAITING: Final = 10_000
 _LIVE: Final = frozenset({ManifestState.COMPLETE, ManifestState.EMPTY})
 _ENDED: Final = frozenset({ManifestState.PARTIAL, ManifestState.REMOVED})
 #: Instance states whose arc state depends on whether data exists.
-_MATTERS: Final = frozenset(rule.state for rule in RULES if rule.has_data is not None)
+_MATTERS: Final = frozenset(rule.state for rule in ARC_RULES if rule.has_data is not None)
 
 
 class CopiesCursor(Cursor, frozen=True, kw_only=True):
@@ -85,7 +77,7 @@ class CopiesCursor(Cursor, frozen=True, kw_only=True):
     waiting: tuple[Ref, ...] = ()
 
 
-@apart("the copies of lots for other tools could not be brought up to date", DiskTrouble, StorageTrouble)
+@apart("the copies of lots for other tools could not be brought up to date", errors.DiskTrouble, errors.StorageTrouble)
 def keep_copies(
     instance: DagsterInstance,
     deployment: Deployment,
@@ -181,7 +173,7 @@ class Writer:
             written |= {ref: seen[ref] for ref in left}
             # The last writer must have seen the newest state, so a ref is read again after it was written. A process
             # that found its folders up to date is not the last writer.
-            if put == Put(0, 0):
+            if put == CopiedFiles(0, 0):
                 break
         return [
             ref
@@ -189,7 +181,7 @@ class Writer:
             if canonical.state is InstanceState.UPSTREAM_BUILDING and self._is_arc(ref)
         ]
 
-    def put(self, canonicals: Sequence[Canonical], present: Mapping[str, Present] | None = None) -> Put:
+    def put(self, canonicals: Sequence[Canonical], present: Mapping[str, Present] | None = None) -> CopiedFiles:
         """The same for known canonical instances; `present` has the files of each folder."""
         before = self.attempts_before(canonicals)
         if present is None:
@@ -229,7 +221,7 @@ class Writer:
         """The manifest of an attempt that left files, or whose files were removed."""
         try:
             (manifest,) = read_manifests(self.warehouse, asset_of(ref), [uuid])
-        except (ManifestMissing, ManifestDamaged, EscapingFile, NewerManifest):
+        except (errors.ManifestMissing, errors.ManifestDamaged, errors.EscapingFile, errors.NewerManifest):
             return None
         return manifest if manifest.state in _ENDED else None
 
@@ -253,9 +245,9 @@ class Writer:
             read = read_manifests if canonical.manifest_state == ManifestState.REMOVED else kept_manifests
             (manifest,) = read(warehouse, asset, [canonical.uuid])
             check_recorded(warehouse, manifest, canonical)
-        except ManifestMissing:
+        except errors.ManifestMissing:
             return _Record(warehouse, None, has_data=False)
-        except (ManifestDamaged, EscapingFile, NewerManifest):
+        except (errors.ManifestDamaged, errors.EscapingFile, errors.NewerManifest):
             return _Record(warehouse, None, has_data=True)
         return _Record(warehouse, manifest, has_data=manifest.state is not ManifestState.REMOVED)
 
@@ -308,7 +300,7 @@ class WrongCopy(NamedTuple):
     why: str
 
 
-class Repaired(NamedTuple):
+class CopyRepair(NamedTuple):
     """The result of a repair."""
 
     written: int
@@ -336,7 +328,7 @@ def wrong_lot_copies(instance: DagsterInstance) -> Iterator[WrongCopy]:
             yield WrongCopy(path, None, "it belongs to no ref")
 
 
-def repair_lot_copies(instance: DagsterInstance) -> Repaired:
+def repair_lot_copies(instance: DagsterInstance) -> CopyRepair:
     """Write missing and outdated copies, and remove superfluous ones. Raises `DiskTrouble`, `StorageTrouble`."""
     engine = engine_for(instance)
     n_refs, written, removed = 0, 0, 0
@@ -358,7 +350,7 @@ def repair_lot_copies(instance: DagsterInstance) -> Repaired:
         foreign = sorted(path for paths in left.values() for path in paths)
         remove_copies(warehouse, foreign)
         removed += len(foreign)
-    return Repaired(written, removed, n_refs)
+    return CopyRepair(written, removed, n_refs)
 
 
 def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[str, CopiesCursor]]:

@@ -12,7 +12,7 @@ from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.operations.commands.operation_progress import (
-    Following,
+    OperationProgress,
     as_answer,
     detached,
     detail_of,
@@ -129,7 +129,7 @@ def watch(
     id = OperationId.parse(operation)
     manager = DistributedOperationManager(the_engine())
     view = manager.operation(id)
-    following = Following(manager, id)
+    following = OperationProgress(manager, id)
     try:
         with following.shown(screen(), is_alone=False):
             if local and view.state is OperationState.RUNNING:
@@ -141,7 +141,7 @@ def watch(
     finished(manager.operation(id), as_json=as_json, is_local=local)
 
 
-def _run_here(following: Following, where: Where, parallel: int | None) -> None:
+def _run_here(following: OperationProgress, where: Where, parallel: int | None) -> None:
     from databuild_dagster.features.operations.operations import manager_of, operation_resources
 
     found = deployed_dataset(following.id.dataset, where)
@@ -169,7 +169,7 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
 def _manager(where: Where) -> DistributedOperationManager:
     """With the types that every process has; definitions are loaded only for one that it has not."""
     from databuild_dagster.bindings.authoring.location import CannotLoad
-    from databuild_dagster.features.operations.operation_types import OPERATIONS, known_operations
+    from databuild_dagster.features.operations.operations import OPERATIONS, known_operations
 
     manager = DistributedOperationManager(the_engine(), known_operations())
     if not where.named and all(id.type in manager.types for id in manager.running()):

@@ -41,7 +41,7 @@ MAX_TOLD = 5
 MAX_DETAIL = 120
 
 
-class Following(Display):
+class OperationProgress(Display):
     """What is known of an operation's progress; cheap to look at again and again."""
 
     def __init__(self, manager: DistributedOperationManager, id: OperationId) -> None:
@@ -129,7 +129,7 @@ def _rows(tracked: Tracked, now: float) -> Iterator[tuple[str, str, str, str]]:
             yield partition, "done", "", "green"
 
 
-def follow_to_end(following: Following, timeout_seconds: float | None = None) -> None:
+def follow_to_end(following: OperationProgress, timeout_seconds: float | None = None) -> None:
     """Wait while other processes run the operation, and say once that no orchestrator ticks.
 
     Leaves with exit code 1 after the timeout; the operation continues.

@@ -1,16 +1,18 @@
 """`databuild operation run TYPE DATASET`: start an operation over the partitions of a dataset, and follow it to its end (rules 9).
 
-Types with options of their own are commands of this group, and hand what they have made of them to `run_operation`;
-every other type is started with `--arg`.
+The types `validate`, `build_index` and `compact` have options of their own, and hand what they have made of them to
+`run_operation`; every other type is started with `--arg`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,18 +20,20 @@ import click
 from databuild_dagster.bindings.registry.selections import keys_named
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
-from databuild_dagster.cli.options import DURATION, Where, definitions, tabular
+from databuild_dagster.cli.options import DURATION, MAX_COUNT, Where, definitions, tabular
 from databuild_dagster.cli.output import answer, count
 from databuild_dagster.cli.process import printing_to_stderr, screen
+from databuild_dagster.data.home import BadYaml, read_yaml
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.features.operations.commands.operation_progress import (
-    Following,
+    OperationProgress,
     detached,
     finished,
     follow_to_end,
 )
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.constraints import FORMS, listed_constraints, typed_constraint
+from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.wording import typed
 
 if TYPE_CHECKING:
@@ -42,15 +46,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 TYPES: dict[str, dict[str, Leaf | Branch]] = {
     "Types": {
         "validate": Leaf(
-            "databuild_dagster.features.operations.commands.operation_run_provided:validate",
+            "databuild_dagster.features.operations.commands.operation_run:validate",
             "Find rows of DATASET that violate rules.",
         ),
         "build_index": Leaf(
-            "databuild_dagster.features.operations.commands.operation_run_provided:build_index",
+            "databuild_dagster.features.operations.commands.operation_run:build_index",
             "Index the values in DATASET's files, for filters.",
         ),
         "compact": Leaf(
-            "databuild_dagster.features.operations.commands.operation_run_provided:compact",
+            "databuild_dagster.features.operations.commands.operation_run:compact",
             "Rewrite many small files of DATASET as few large ones.",
         ),
         "TYPE": Leaf("", "Run an operation of another registered type."),
@@ -101,7 +105,7 @@ def run() -> None:
 
 
 @dataclass(frozen=True)
-class How:
+class RunOptions:
     """What every type is started with."""
 
     dataset: str
@@ -122,7 +126,7 @@ def operation_command(function: F) -> F:
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
         common = ("fail_fast", "local", "parallel", "timeout", "where", "as_json")
-        how = How(dataset, partitions, wait=not no_wait, **{name: options.pop(name) for name in common})
+        how = RunOptions(dataset, partitions, wait=not no_wait, **{name: options.pop(name) for name in common})
         return function(*args, how=how, **options)
 
     for option in (
@@ -149,7 +153,7 @@ def _any_type(type_name: str) -> click.Command:
     @click.command(type_name)
     @click.option("--arg", "text", default="null", metavar="JSON", help="The argument of the operation.")
     @operation_command
-    def start(text: str, how: How) -> None:
+    def start(text: str, how: RunOptions) -> None:
         """Run an operation of this type over the partitions of DATASET, and wait for its end.
 
         Ctrl-C ends the waiting, and not the operation. Exit code 1 says that jobs failed, or that its report finds
@@ -164,7 +168,7 @@ def _any_type(type_name: str) -> click.Command:
     return start
 
 
-def run_operation(type_name: str, arg: Any, how: How) -> None:
+def run_operation(type_name: str, arg: Any, how: RunOptions) -> None:
     """Start it, have it run, and tell how it ended. Raises what cannot be, before anything is started."""
     from databuild_dagster.features.operations.operations import manager_of, operation_resources
 
@@ -178,7 +182,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     id = manager.start(
         type_name, how.dataset, arg, partitions=keys if how.partitions else None, fail_fast=how.fail_fast or None
     )
-    following = Following(manager, id)
+    following = OperationProgress(manager, id)
     if not how.wait:
         sentence = f"Started {id}: `databuild operation watch {typed(id)}` shows it."
         answer({"operation": str(id), "state": "running"}, sentence, as_json=how.as_json)
@@ -207,7 +211,10 @@ def check_local(*, local: bool, timeout: float | None, parallel: int | None) -> 
 
 
 def run_here(
-    manager: DistributedOperationManager, resources: OperationResources, following: Following, parallel: int | None
+    manager: DistributedOperationManager,
+    resources: OperationResources,
+    following: OperationProgress,
+    parallel: int | None,
 ) -> None:
     """This process is executor and coordinator; others may be, too. Bounded by the operation."""
     from databuild_dagster.features.operations.coordinator import Coordinator
@@ -245,3 +252,102 @@ def run_here(
                 click.echo(f"{id} cannot continue: {problem}; it is tried again.", err=True)
         if following.look() is not None:
             wait(0.5)
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+class BadRulesFile(Refused):
+    """{path} cannot be read as rules: {why}."""
+
+    hint = "Write YAML: a list below `rules:`, as in `- not_null: carrier`."
+
+
+def _rules(function: F) -> F:
+    """An option for each rule; any of them may be given several times."""
+    for rule, (form, _) in reversed(FORMS.items()):
+        option = f"--{rule.replace('_', '-')}"
+        function = click.option(option, rule, multiple=True, metavar=form, help=_HELP[rule])(function)
+    return function
+
+
+_HELP = {
+    "not_null": "No row is null there.",
+    "unique": "Within a partition no two rows have the same values there, null aside.",
+    "range": "Both ends belong to it; one that is left out is open.",
+    "regex": "The text has a match somewhere.",
+    "accepted_values": "The value is one of these.",
+    "expression": "A condition of Spark's SQL that is not false.",
+    "narrow_type": "Every value is the same in the narrower type.",
+}
+
+
+@click.command()
+@_rules
+@click.option("--rules", "path", metavar="FILE", default=None, help="A YAML file with a list of rules.")
+@click.option(
+    "--samples", type=click.IntRange(0, 100), default=5, show_default=True, help="Number of rows to show per rule."
+)
+@click.option("--taint", is_flag=True, help="Taint the partitions that violate a rule.")
+@operation_command
+def validate(path: str | None, samples: int, taint: bool, how: RunOptions, **typed: tuple[str, ...]) -> None:
+    """Find rows of DATASET that violate rules.
+
+    Exit code 1 says that there are some.
+    """
+    constraints = [typed_constraint(rule, text) for rule in FORMS for text in typed[rule]]
+    if path is not None:
+        constraints += _from_file(path)
+    if not constraints:
+        raise click.UsageError("No rule was given. Give at least one, such as --not-null COLUMN, or --rules FILE.")
+    run_operation("validate", {"constraints": constraints, "taint": taint, "samples": samples}, how)
+
+
+@click.command("build_index")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME,…",
+    help="Only these columns. Repeatable. Default: all columns whose values have an order.",
+)
+@operation_command
+def build_index(columns: tuple[str, ...], how: RunOptions) -> None:
+    """Index the values in DATASET's files, for filters.
+
+    A read with a filter then skips files in which no row can match.
+    """
+    named = [name for text in columns for name in text.split(",") if name]
+    run_operation("build_index", {"columns": named}, how)
+
+
+@click.command()
+@click.option(
+    "--target", default="128MB", show_default=True, metavar="SIZE", help="The size of a file after compaction."
+)
+@operation_command
+def compact(target: str, how: RunOptions) -> None:
+    """Rewrite many small files of DATASET as few large ones.
+
+    The rows stay the same, and nothing built from them becomes stale.
+    """
+    run_operation("compact", {"target_bytes": _bytes(target)}, how)
+
+
+def _from_file(path: str) -> list[Any]:
+    try:
+        entries = read_yaml(Path(path))
+    except (OSError, BadYaml) as error:
+        raise BadRulesFile(path=path, why=getattr(error, "strerror", None) or error) from None
+    return list(listed_constraints(entries, path))
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise InvalidRequest(what="--target", value=text, why="it is no size; write 64MB, or a number of bytes")
+    size = float(found[1]) * _UNITS[found[2].lower()]
+    if size > MAX_COUNT:
+        raise InvalidRequest(what="--target", value=text, why="it is too large; write 64MB, or a number of bytes")
+    return int(size)

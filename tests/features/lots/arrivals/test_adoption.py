@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from databuild_dagster import databuild_asset, databuild_boundary
-from databuild_dagster.features.lots.arrivals.adoption import Adopter, Adoption, IfLive
-from databuild_dagster.features.lots.arrivals.arrival_errors import (
+from databuild_dagster.features.lots.arrivals.adoption import Adopter, Adoption, BadFilePattern, IfLive
+from databuild_dagster.features.lots.arrivals.recording import (
     CannotRead,
     ColumnsDiffer,
     ListedTwice,
@@ -24,7 +24,6 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
     OwnFiles,
     SaidToBeWrong,
 )
-from databuild_dagster.features.lots.arrivals.file_patterns import BadFilePattern
 from databuild_dagster.model.commands import SucceedJobRuns
 from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.errors import BeingBuilt, DatabuildError

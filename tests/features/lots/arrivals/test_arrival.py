@@ -14,7 +14,7 @@ import pytest
 from databuild_dagster import databuild_asset, databuild_boundary
 from databuild_dagster.bindings.registry.lot_partitions import NoLotKey
 from databuild_dagster.features.lots.arrivals.arrival import Arrived, Arriver
-from databuild_dagster.features.lots.arrivals.arrival_errors import (
+from databuild_dagster.features.lots.arrivals.recording import (
     CannotRead,
     ColumnsDiffer,
     FilesAndEmpty,

@@ -19,10 +19,10 @@ from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.features.lots.arrivals import watcher as watching
 from databuild_dagster.features.lots.arrivals.arrival import Arriver
-from databuild_dagster.features.lots.arrivals.arrival_errors import NoLandingFolder
 from databuild_dagster.features.lots.arrivals.arrival_sensors import look_once, summary, warnings
 from databuild_dagster.features.lots.arrivals.boundaries import Boundary, boundary_of
 from databuild_dagster.features.lots.arrivals.landing import BadLandingPattern
+from databuild_dagster.features.lots.arrivals.recording import NoLandingFolder
 from databuild_dagster.features.lots.arrivals.watcher import Look, Watcher
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState

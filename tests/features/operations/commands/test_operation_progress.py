@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from databuild_dagster.features.operations.commands.operation_progress import Following, tell_rules
+from databuild_dagster.features.operations.commands.operation_progress import OperationProgress, tell_rules
 from databuild_dagster.features.operations.job import RetryJob
 from databuild_dagster.model.operations.keys import OperationId
 from tests.support.catalog import dataset
@@ -26,7 +26,7 @@ def world(make_world: Any) -> World:
 def lines_of(operations: Operations, id: OperationId) -> list[str]:
     """The live table."""
     out = io.StringIO()
-    Console(file=out, width=120).print(Following(operations.manager, id).render())
+    Console(file=out, width=120).print(OperationProgress(operations.manager, id).render())
     return out.getvalue().splitlines()
 
 
