@@ -8,9 +8,10 @@ import click
 
 from databuild_dagster.cli.listing import SINCE, details, in_states
 from databuild_dagster.cli.options import REF, Count, common, tabular
-from databuild_dagster.cli.output import Column, count, emit, headline, listing, shown
+from databuild_dagster.cli.output import count, emit, listing, shown
 from databuild_dagster.cli.state import the_catalog, the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.model.records import Column, headline
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.wording import typed

@@ -6,8 +6,9 @@ import click
 
 from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import REF, Count, tabular
-from databuild_dagster.cli.output import Column, headline, listing
+from databuild_dagster.cli.output import listing
 from databuild_dagster.cli.state import the_store
+from databuild_dagster.model.records import Column, headline
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.ledger import entries_of_request, entry_shape
 from databuild_dagster.store.ledger import Ledger

@@ -24,7 +24,7 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import Column, count, emit, listing
+from databuild_dagster.cli.output import count, emit, listing
 from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.data.recorded_figures import check_recorded
@@ -32,6 +32,7 @@ from databuild_dagster.engine.why.alike import likeness_of
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.pauses import PauseInForce
+from databuild_dagster.model.records import Column
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import DIMENSIONS, RANGE

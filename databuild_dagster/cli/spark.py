@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import Column, answer, listing
+from databuild_dagster.cli.output import answer, listing
 from databuild_dagster.cli.state import dagster_home
+from databuild_dagster.model.records import Column
 from databuild_dagster.shapes.fields import picked
 from databuild_dagster.spark.server import server_statuses, stop_server
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from databuild_dagster.engine.why.explain import Cause
 from databuild_dagster.engine.why.want_report import WantReport
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.shapes.history import AskerShape, InstanceShape, history_of
 from databuild_dagster.shapes.job_runs import BuildShape, JobRunReportShape, JobRunShape, OutputShape
 from databuild_dagster.shapes.partitions import CanonicalShape, canonical_shape
-from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
+from databuild_dagster.shapes.wants import DerivativeWant
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.store.queries.wants import WantView
+from databuild_dagster.store.queries.wants import CutWant
 
 #: Refs, or inputs, of one record.
 MAX_REFS: Final = 100
@@ -25,16 +27,12 @@ MAX_ASKERS: Final = 20
 MAX_REFS_OF_ASKER: Final = 10
 
 
-class BoundedWant(WantShape):
-    """A want with the first `MAX_REFS` of its `n_refs` refs."""
-
-    n_refs: int
-    is_cut: bool
-
-
-class BoundedReport(BoundedWant, WantReportShape):
+class BoundedReport(CutWant, frozen=True):
     """A want with what it waits for: the first `MAX_REFS` of `n_waits_for`."""
 
+    waits_for: Sequence[Ref]
+    causes: Sequence[Cause]
+    derivative_wants: list[DerivativeWant]
     n_waits_for: int
 
 
@@ -76,22 +74,22 @@ class BoundedCanonical(CanonicalShape):
     n_waits_for: int
 
 
-def bounded_want(want: WantView) -> BoundedWant:
-    """A want in the shape of `want list`."""
-    refs = want.refs[:MAX_REFS]
-    return {**want_shape(want), "refs": refs, "n_refs": want.n_refs, "is_cut": len(refs) < want.n_refs}
-
-
 def bounded_report(report: WantReport) -> BoundedReport:
     """A want in the shape of `want show`."""
-    found = want_report_shape(report)
-    return {
-        **bounded_want(report.want),
-        **found,
-        "waits_for": found["waits_for"][:MAX_REFS],
-        "n_waits_for": len(found["waits_for"]),
-        "derivative_wants": [{**want, "refs": want["refs"][:MAX_REFS]} for want in found["derivative_wants"]],
-    }
+    want = report.want
+    return extended(
+        BoundedReport,
+        want,
+        refs=want.refs[:MAX_REFS],
+        n_refs=len(want.refs),
+        is_cut=len(want.refs) > MAX_REFS,
+        waits_for=report.waits_for[:MAX_REFS],
+        causes=report.causes,
+        derivative_wants=[
+            DerivativeWant(found.id, found.refs[:MAX_REFS], found.state) for found in report.derivative_wants
+        ],
+        n_waits_for=len(report.waits_for),
+    )
 
 
 def bounded_build(build: BuildShape) -> BoundedBuild:

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from enum import Enum
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast, get_type_hints
+
+import msgspec
 
 from databuild_dagster.engine import wording
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.pauses import PauseInForce
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.rows import NEVER, PauseRow
 
 T = TypeVar("T")
+#: Values of rows, whose readers give them their text.
+_NO_RECORDS: Final = (bytes, datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 
 
 def when(at: float | None) -> str | None:
     """A time as people and programs read it: ISO 8601, UTC, to the second."""
     return None if at is None else wording.when(at)
+
+
+def json_of(value: Any) -> Any:
+    """Records, however deep in lists and dictionaries, as JSON has them."""
+    return msgspec.to_builtins(value, enc_hook=encoded, builtin_types=_NO_RECORDS)
+
+
+def encoded(value: object) -> str:
+    """What JSON has no type for."""
+    return wording.when(value) if isinstance(value, Time) else str(value)
+
+
+def schema_of(kind: type) -> dict[str, str]:
+    """The JSON schema of what `encoded` makes."""
+    return {"type": "string"}
+
+
+def extended(kind: type[T], record: object, **others: object) -> T:
+    """A record of a kind: `others` are fields as they are, and attributes of a record all further ones."""
+    names = get_type_hints(kind)
+    return kind(**{name: others[name] if name in others else getattr(record, name) for name in names})
 
 
 def picked(record: object, *names: str) -> dict[str, Any]:

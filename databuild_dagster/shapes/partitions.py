@@ -6,10 +6,13 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final, TypedDict, cast
 
+import msgspec
+
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.engine import Outcome
 from databuild_dagster.model.commands import PausePartitions
 from databuild_dagster.model.pauses import PauseInForce, names_of
+from databuild_dagster.model.records import Time, time_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.fields import pause_as_dict, shaped, when
@@ -112,35 +115,26 @@ def pause_shape(pause: PauseInForce | None) -> PauseShape | None:
 MAX_OPEN_RUNS: Final = 10_000
 
 
-class PausedShape(TypedDict):
+class Paused(msgspec.Struct, frozen=True):
     """A pause that was recorded: the job runs that it canceled, and the open ones of its refs."""
 
-    refs: list[Ref]
+    refs: Sequence[Ref]
     #: Null without an end.
-    until: str | None
-    canceled: list[str]
+    until: Time | None
+    canceled: Sequence[str]
     running: list[str]
 
 
-class ResumedShape(TypedDict):
+class Resumed(msgspec.Struct, frozen=True):
     """The names whose pauses ended."""
 
-    refs: list[Ref]
+    refs: Sequence[Ref]
 
 
-def paused(queries: Queries, command: PausePartitions, outcome: Outcome) -> PausedShape:
+def paused(queries: Queries, command: PausePartitions, outcome: Outcome) -> Paused:
     """The outcome in the shape of `pause`."""
-    return {
-        "refs": list(command.refs),
-        "until": when(command.until),
-        "canceled": list(outcome.canceled),
-        "running": open_job_runs_of(queries, command.refs),
-    }
-
-
-def resumed(outcome: Outcome) -> ResumedShape:
-    """The outcome in the shape of `resume`."""
-    return {"refs": list(outcome.resumed)}
+    running = open_job_runs_of(queries, command.refs)
+    return Paused(command.refs, time_of(command.until), outcome.canceled, running)
 
 
 def open_job_runs_of(queries: Queries, names: Collection[Ref]) -> list[str]:

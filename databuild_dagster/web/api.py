@@ -12,9 +12,9 @@ from functools import cache
 from typing import Final, TypedDict
 
 from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.engine.why.explain import Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
-from databuild_dagster.engine.why.explain import explain_as_of
-from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
+from databuild_dagster.engine.why.want_report import check_names, check_partition, want_reports
 from databuild_dagster.engine.wording import exactly
 from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
@@ -27,13 +27,11 @@ from databuild_dagster.shapes.bounded import (
     BoundedInstance,
     BoundedJobRunReport,
     BoundedReport,
-    BoundedWant,
     bounded_build,
     bounded_canonical,
     bounded_history,
     bounded_job_run_report,
     bounded_report,
-    bounded_want,
 )
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
 from databuild_dagster.shapes.contents import ContentsShape, allows_sample, contents_of
@@ -45,11 +43,11 @@ from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
 from databuild_dagster.shapes.partitions import PauseShape, pause_shape, paused_refs
 from databuild_dagster.shapes.plans import PlanShape
-from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape, request_states
+from databuild_dagster.shapes.wants import request_states
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter
-from databuild_dagster.store.queries.wants import WantFilter
+from databuild_dagster.store.queries.wants import CutWant, WantFilter
 from databuild_dagster.web import ledger_pages, plans
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, HeadShape
@@ -94,7 +92,7 @@ class WantsShape(TypedDict):
     #: Of a store with more wants, only so many of the newest ones were looked at; null if all were.
     of_newest: int | None
     as_of: HeadShape | None
-    wants: list[BoundedWant]
+    wants: list[CutWant]
 
 
 class RequestShape(TypedDict):
@@ -269,13 +267,13 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
     }
 
 
-def explain(state: State, name: str, as_of: int | None) -> ExplanationShape:
+def explain(state: State, name: str, as_of: int | None) -> Explanation:
     """Why a ref, a want or a request is or is not being built, or was not when `as_of` was the last event."""
     then = moment_at(state, as_of)
     check_foldable(then)
     if then.seq is None or then.at is None:
-        return explanation_shape(explanation_of(state.engine, name))
-    return explanation_shape(explain_as_of(state.engine, name, then.seq, then.at))
+        return explanation_of(state.engine, name)
+    return explain_as_of(state.engine, name, then.seq, then.at)
 
 
 def history(state: State, ref: Ref, limit: int, as_of: int | None) -> list[BoundedInstance]:
@@ -322,11 +320,12 @@ def wants(
     )
     if ref is None and (not open or then.seq is not None):
         which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT, then.seq))
-    found = find_wants(engine.queries, engine.catalog, which, limit, MAX_REFS)
+    found = engine.queries.cut_wants(which, most=limit, most_refs=MAX_REFS)
+    if not found:
+        check_names(engine.queries, engine.catalog, which)
     n = len(found) if len(found) < limit else engine.queries.n_wants(which, MAX_COUNTED + 1)
     of_newest = None if which.after_id is None else MAX_LOOKED_AT
-    wants = [bounded_want(want) for want in found]
-    return {"n": n, "of_newest": of_newest, "as_of": _shape_of(then), "wants": wants}
+    return {"n": n, "of_newest": of_newest, "as_of": _shape_of(then), "wants": found}
 
 
 def want(state: State, name: str) -> RequestShape:
@@ -449,7 +448,7 @@ ROUTES: Final = (
         "/explain",
         "Why a ref, a want or a request is or is not being built.",
         explain,
-        ExplanationShape,
+        Explanation,
         (text("name", "A ref, or the id of a want or request.", required=True), AS_OF),
     ),
     ApiRoute(

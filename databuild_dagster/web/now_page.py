@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.bounded import BoundedBuild, BoundedWant
+from databuild_dagster.shapes.bounded import BoundedBuild
 from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.web.routes import Ask
 
@@ -24,7 +24,7 @@ MAX_LINES: Final = 20
 class Wants(NamedTuple):
     """Wants of one source for one asset, in one state, the newest first; each wish of a person is alone."""
 
-    wants: list[BoundedWant]
+    wants: list[dict[str, Any]]
     refs: list[Ref]
     n_refs: int
 
@@ -53,9 +53,9 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def together(wants: Sequence[BoundedWant]) -> list[Wants]:
+def together(wants: Sequence[dict[str, Any]]) -> list[Wants]:
     """The wants that arcs and job runs recorded for one asset, together by their state; those of people one by one."""
-    groups: dict[tuple[str, ...], list[BoundedWant]] = {}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for want in wants:
         is_alone = want["source"] not in (ARC, DERIVATIVE) or want["deadline"] or not want["refs"]
         key = (want["id"],) if is_alone else (asset_of(want["refs"][0]), want["state"], want["source"], want["actor"])

@@ -14,6 +14,7 @@ from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.shapes.bounded import BoundedInstance
+from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.shapes.history import one_before
 from databuild_dagster.web import builds_page, ledger_pages, now_page, plan_page
 from databuild_dagster.web.actions import actions
@@ -77,7 +78,7 @@ class _Answers:
     def __call__(self, name: str, /, **values: Any) -> Any:
         route = route_names()[name]
         defaults = read_parameters([known for known in route.parameters if not known.required], (), 0)
-        return route.function(self._state, **(defaults | values))
+        return json_of(route.function(self._state, **(defaults | values)))
 
     def has(self, name: str, /) -> bool:
         return name in route_names()

@@ -14,8 +14,8 @@ from databuild_dagster.model.decide.context import spec_of
 from databuild_dagster.model.errors import MissingRow
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
+from databuild_dagster.model.records import Time, time_of
 from databuild_dagster.model.rows import (
-    NEVER,
     DatasetRow,
     InstanceRow,
     JobRunRow,
@@ -261,14 +261,13 @@ class MemoryQueries:
             source_id=row.source_id,
             comment=row.comment,
             priority=row.priority,
-            created_at=row.created_at,
-            expires_at=None if row.expires_at == NEVER else row.expires_at,
-            deadline=None if row.deadline == NEVER else row.deadline,
-            sla_missed_at=row.sla_missed_at,
-            data_timestamp=row.data_timestamp,
+            created_at=Time(row.created_at),
+            expires_at=time_of(row.expires_at),
+            deadline=time_of(row.deadline),
+            sla_missed_at=time_of(row.sla_missed_at),
+            data_timestamp=time_of(row.data_timestamp),
             fail_fast=bool(row.fail_fast),
             actor=self._log[(row.id >> ROW_BITS) - 1].actor,
-            n_refs=row.n_refs,
         )
 
     def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:

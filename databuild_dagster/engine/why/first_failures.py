@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.selections import ALL
@@ -17,7 +19,7 @@ from databuild_dagster.store.queries.queries import Queries
 MAX_NAMED = 5
 
 
-class FirstFailure(NamedTuple):
+class FirstFailure(msgspec.Struct, frozen=True):
     """A ref that failed by itself."""
 
     ref: Ref

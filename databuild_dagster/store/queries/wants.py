@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
 
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
+from databuild_dagster.model.records import Column, Time
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
@@ -20,32 +22,41 @@ from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Selectio
 from databuild_dagster.store.queries.canonical import FAILED_BY
 from databuild_dagster.store.queries.ids import IdKind, IdQueries
 
+W = TypeVar("W", bound="WantView")
 
-class WantView(NamedTuple):
+
+class WantView(msgspec.Struct, frozen=True):
     """One want."""
 
-    id: str
-    request_id: str
-    refs: tuple[Ref, ...]
-    state: WantState
-    source: str
+    id: Annotated[str, Column("want")]
+    request_id: Annotated[str, Column("request", wide_only=True)]
+    refs: Annotated[tuple[Ref, ...], Column()]
+    state: Annotated[WantState, Column()]
+    #: What kind of requester recorded it: user, schedule, sensor, arc, job run, dagster run, or the word of a caller.
+    source: Annotated[str, Column()]
+    #: Which one: the name of the schedule or sensor, the instance that woke the arc, or the id of the run.
     source_id: str | None
-    comment: str
-    priority: int
-    created_at: float
+    priority: Annotated[int, Column(wide_only=True)]
+    created_at: Annotated[Time, Column("created", wide_only=True)]
     #: None for a want that never expires, or has no SLA.
-    expires_at: float | None
-    deadline: float | None
-    #: The time of the record that its SLA was missed.
-    sla_missed_at: float | None
+    expires_at: Annotated[Time | None, Column("expires", wide_only=True)]
+    comment: Annotated[str, Column(wide_only=True)]
     #: The time of the data that it asks for, if the requester gave one.
-    data_timestamp: float | None
+    data_timestamp: Time | None
+    deadline: Annotated[Time | None, Column()]
+    #: The time of the record that its SLA was missed.
+    sla_missed_at: Annotated[Time | None, Column("sla", narrow=lambda _: "missed")]
     #: Once one input has failed, the others are not built for it (rule 6.14).
     fail_fast: bool
-    #: The actor of the event that recorded it.
-    actor: str
-    #: The number of its refs, of which `refs` may be the first.
+    #: Who or what recorded it.
+    actor: Annotated[str, Column("by", wide_only=True)]
+
+
+class CutWant(WantView, frozen=True):
+    """A want with the first of its `n_refs` refs."""
+
     n_refs: int
+    is_cut: bool
 
 
 class RefOfWant(NamedTuple):
@@ -152,10 +163,6 @@ class LateRef(NamedTuple):
     deadline: float
 
 
-def _unless_never(at: float) -> float | None:
-    return None if at == NEVER else at
-
-
 _FIRST_REFS_OF_WANT = f"""(SELECT json_group_array(few.ref) FROM (
         SELECT n.ref FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
         WHERE y.want_id = w.id ORDER BY y.ref_id{{limit}}) few)"""
@@ -183,19 +190,26 @@ _ACTOR = f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})"
 
 
 @lru_cache(maxsize=64)
-def _want(seq: int | None, most_refs: int | None = None) -> Selection[WantView]:
-    """The columns of a want when `seq` was the last event, with the first of its refs; None for now, and for all refs."""
+def _want(seq: int | None) -> Selection[WantView]:
+    """The columns of a want when `seq` was the last event; None for now."""
+    return Selection(WantView, "w", refs=_REFS_OF_WANT, **_want_at(seq))
+
+
+@lru_cache(maxsize=64)
+def _cut_want(seq: int | None, most_refs: int) -> Selection[CutWant]:
+    """The same with the first of its refs."""
+    refs, is_cut = _FIRST_REFS_OF_WANT.format(limit=f" LIMIT {most_refs}"), f"w.n_refs > {most_refs}"
+    return Selection(CutWant, "w", refs=refs, is_cut=is_cut, **_want_at(seq))
+
+
+def _want_at(seq: int | None) -> dict[str, str]:
     missed = f"""CASE WHEN w.sla_missed_at <= (SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq}) THEN w.sla_missed_at END"""
-    return Selection(
-        WantView,
-        "w",
-        {"expires_at": _unless_never, "deadline": _unless_never},
-        id="w.want_id",
-        refs=_REFS_OF_WANT if most_refs is None else _FIRST_REFS_OF_WANT.format(limit=f" LIMIT {most_refs}"),
-        state=_state_at(seq),
-        sla_missed_at="w.sla_missed_at" if seq is None else missed,
-        actor=_ACTOR,
-    )
+    return {
+        "id": "w.want_id",
+        "state": _state_at(seq),
+        "sla_missed_at": "w.sla_missed_at" if seq is None else missed,
+        "actor": _ACTOR,
+    }
 
 
 _WANT = _want(None)
@@ -229,10 +243,16 @@ _REQUESTER = Selection(Requester, "w", actor=f"(SELECT e.actor FROM {PREFIX}even
 class WantQueries(IdQueries):
     """Wants, open and ended."""
 
-    def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100, most_refs: int | None = None) -> list[WantView]:
-        """The newest wants of a filter, the newest first, each with all of its refs or the first `most_refs`."""
+    def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100) -> list[WantView]:
+        """The newest wants of a filter, the newest first."""
+        return self._found(_want(which.seq), which, most)
+
+    def cut_wants(self, which: WantFilter, *, most: int, most_refs: int) -> list[CutWant]:
+        """The same, each with the first `most_refs` of its refs."""
+        return self._found(_cut_want(which.seq, most_refs), which, most)
+
+    def _found(self, want: Selection[W], which: WantFilter, most: int) -> list[W]:
         condition, parameters = which.condition()
-        want = _want(which.seq, most_refs)
         sql = f"SELECT {want.columns} FROM {PREFIX}wants w {condition}ORDER BY w.id DESC LIMIT ?"
         return want.rows(self._all(sql, *parameters, most))
 

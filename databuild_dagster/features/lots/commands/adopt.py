@@ -8,7 +8,8 @@ import click
 
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.options import Where, definitions, tabular
-from databuild_dagster.cli.output import Column, count, emit, listing, shown
+from databuild_dagster.cli.output import count, emit, listing, shown
+from databuild_dagster.model.records import Column
 from databuild_dagster.shapes.fields import picked
 
 if TYPE_CHECKING:

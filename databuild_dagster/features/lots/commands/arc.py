@@ -7,12 +7,13 @@ from collections import Counter
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import Column, emit, listing, shown, table
+from databuild_dagster.cli.output import emit, listing, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.features.lots.arc_shapes import arc_lot_shape, arcs_in_force, sources_of
 from databuild_dagster.model.arcs import ArcState
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.records import Column
 
 COLUMNS = (
     Column("lot"),

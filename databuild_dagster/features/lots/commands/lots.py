@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import Column, listing
+from databuild_dagster.cli.output import listing
 from databuild_dagster.cli.state import the_queries
+from databuild_dagster.model.records import Column
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.fields import picked

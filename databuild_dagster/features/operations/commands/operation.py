@@ -7,7 +7,7 @@ import msgspec
 
 from databuild_dagster.cli.definitions import deployed_dataset, load
 from databuild_dagster.cli.options import Where, common, definitions, tabular
-from databuild_dagster.cli.output import Column, count, emit, listing, table
+from databuild_dagster.cli.output import count, emit, listing, table
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
@@ -26,6 +26,7 @@ from databuild_dagster.features.operations.manager import DistributedOperationMa
 from databuild_dagster.features.operations.shapes import canceled_operation, operation_shape, trouble_shape
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.records import Column
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.fields import picked, when
 
