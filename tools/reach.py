@@ -24,13 +24,14 @@ CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindin
 LIMITS: Final[Mapping[str, int]] = {
     # 41,600 until outages of Spark, the warehouse and the database became calm, dead hosts were noticed by what was seen of
     # them, and a log that went back stopped each process.
-    "cli.build": 43_100,
+    # Then 43,100, until the parts of records (`model/records`) and the columns of wants came behind every command.
+    "cli.build": 43_120,
     "cli.read": 28_000,
-    # 46,400 until then.
-    "core": 47_800,
+    # 46,400 until then, and 47,800 until a noun's one record, with its columns, stood in the store.
+    "core": 47_820,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
     # the rest.
-    "package": 84_300,
+    "package": 83_950,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -63,11 +63,24 @@ def listing(records: Sequence[Any], columns: Sequence[Column], *, empty: str, as
         emit(records)
         return
     is_wide = shows_wide()
-    rows = [[column.cell(record, is_wide=is_wide) for column in columns] for record in json_of(records)]
+    rows = [[_cell(column, record, is_wide=is_wide) for column in columns] for record in json_of(records)]
     hidden = [column.title for column in columns if column.wide_only]
     table([column.title for column in columns], rows, empty=empty, wide_only=hidden)
     if any(isinstance(cell, str) and cell.endswith(CUT) for row in rows for cell in row):
         click.echo(f"A text that ends with {CUT} is longer; --wide and --json show all of it.")
+
+
+def _cell(column: Column, record: Mapping[str, Any], *, is_wide: bool) -> Any:
+    value = record[column.field or column.title.replace(" ", "_")]
+    if value is None:
+        return column.none
+    if (text := column.text if is_wide or column.narrow is None else column.narrow) is not None:
+        return text(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) if is_wide else shown(value)
+    return " ".join(value.split()) if is_wide and isinstance(value, str) else value
 
 
 def shows_wide() -> bool:

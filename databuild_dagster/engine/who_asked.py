@@ -44,7 +44,7 @@ def _all_of(
     left, seen = [uuid], {uuid}
     for instance in left:
         for asker in found.get(instance, ()):
-            askers.setdefault(asker.want_id, asker)
+            askers.setdefault(asker.want, asker)
             if _is_derived(asker):
                 new = [other for other in behind.get(asker.source_id or "", ()) if other not in seen]
                 left += new

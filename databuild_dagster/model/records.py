@@ -5,11 +5,10 @@ A noun is declared once, as a `msgspec.Struct`. Its fields in their order are it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.wording import few_of
 
 #: Characters of a message that a table shows of it, and the sign that there is more.
 MAX_MESSAGE: Final = 100
@@ -43,18 +42,6 @@ class Column(NamedTuple):
     wide_only: bool = False
     #: The text where the record has null.
     none: str = "-"
-
-    def cell(self, record: Mapping[str, Any], *, is_wide: bool) -> Any:
-        value = record[self.field or self.title.replace(" ", "_")]
-        if value is None:
-            return self.none
-        if (text := self.text if is_wide or self.narrow is None else self.narrow) is not None:
-            return text(value)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, list | tuple):
-            return ", ".join(map(str, value)) if is_wide else few_of(value, 3)
-        return " ".join(value.split()) if is_wide and isinstance(value, str) else value
 
 
 def columns_of(record: type) -> list[Column]:

@@ -27,7 +27,7 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
-from databuild_dagster.shapes.job_runs import CanceledJobRunShape, cancel_command, canceled_job_runs, waiting_for
+from databuild_dagster.shapes.job_runs import CanceledJobRun, cancel_command, canceled_job_runs, waiting_for
 from databuild_dagster.shapes.partitions import Paused, Resumed, paused
 from databuild_dagster.shapes.taints import (
     Reverted,
@@ -133,7 +133,7 @@ def _cancel_job_run(state: State, values: Values) -> CancelJobRuns:
     return cancel_command(state.engine.queries, values["job_runs"], reason=reason, retry=values["keep_wants"])
 
 
-def _job_run_canceled(engine: Engine, command: CancelJobRuns, handle: Handle) -> list[CanceledJobRunShape]:
+def _job_run_canceled(engine: Engine, command: CancelJobRuns, handle: Handle) -> list[CanceledJobRun]:
     waiting = waiting_for(engine.queries, command)
     handle()
     return canceled_job_runs(engine, command, waiting)
@@ -207,7 +207,7 @@ CANCEL_JOB_RUN: Final = Action(
         flag("keep_wants", "Keep the wants open, so that the partitions are built again."),
     ),
     **commanded(_cancel_job_run, _job_run_canceled, _would_cancel_job_run),
-    answer=list[CanceledJobRunShape],
+    answer=list[CanceledJobRun],
     subjects=("job_runs",),
     takes_away=True,
 )

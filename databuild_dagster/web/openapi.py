@@ -10,7 +10,7 @@ import msgspec
 from databuild_dagster.shapes.fields import schema_of
 from databuild_dagster.version import __version__
 from databuild_dagster.web.acting import CONTROLS, FORM, JSON
-from databuild_dagster.web.action import Action, RehearsalShape
+from databuild_dagster.web.action import Action, Rehearsal
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import VERSION, routes
 from databuild_dagster.web.authority import SESSION_COOKIE
@@ -59,7 +59,7 @@ def openapi_document() -> dict[str, Any]:
     )
     paths = {route.path: _operation(route, schema) for route, schema in zip(routes(), schemas, strict=True)}
     (*answers, rehearsal), of_actions = msgspec.json.schema_components(
-        [*(action.answer for action in actions()), RehearsalShape], ref_template=_REF, schema_hook=schema_of
+        [*(action.answer for action in actions()), Rehearsal], ref_template=_REF, schema_hook=schema_of
     )
     for action, answer in zip(actions(), answers, strict=True):
         paths[action.path] = _action(action, {"anyOf": [answer, rehearsal]})

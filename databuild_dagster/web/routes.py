@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypedDict
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
@@ -19,7 +21,7 @@ from databuild_dagster.web.parameters import MAX_SEQ, Parameter, number, text
 from databuild_dagster.web.refusals import names_a_place
 
 
-class HeadShape(TypedDict):
+class Head(msgspec.Struct, frozen=True):
     """An event of the log, by default its end; `seq` is 0 for an empty log."""
 
     seq: int

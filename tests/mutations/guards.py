@@ -374,7 +374,7 @@ GUARDS = (
         "a taint leaves the copies for other tools to a tick that does not come",
         "10.2",
         "cli/corrections.py",
-        '    _refresh_copies(engine, done["refs"])\n',
+        "    _refresh_copies(engine, done.refs)\n",
         "",
         ("tests/features/lots/test_copy_keeper.py",),
     ),

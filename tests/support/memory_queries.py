@@ -144,12 +144,11 @@ class MemoryQueries:
                 return True
         return False
 
-    def taints_of(self, uuid: str) -> list[Taint]:
+    def taints_of(self, uuid: str) -> tuple[Taint, ...]:
         instance, taints = self._rows(InstanceRow).by_key[uuid], self._rows(TaintRow).by_id
         links = sorted((t, at) for (t, i), at in self._view().taint_links.items() if i == instance.id)
-        return [
-            Taint(taints[t].taint_id, taints[t].reason, taints[t].actor, taints[t].created_at, at) for t, at in links
-        ]
+        found = [taints[t] for t, canceled_at in links if canceled_at is None]
+        return tuple(Taint(row.taint_id, row.reason, row.actor, Time(row.created_at)) for row in found)
 
     # Datasets, and what is due
 

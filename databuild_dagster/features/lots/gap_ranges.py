@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple
+
+import msgspec
 
 from databuild_dagster.bindings.registry.cadences import Lots, lots_if_any, lots_of, moment_of
 from databuild_dagster.bindings.registry.selections import OpenInstance
@@ -11,9 +13,9 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import when
 from databuild_dagster.features.lots.gap_shapes import (
     MARK_OF_CAUSE,
-    FirstCauseShape,
     GapsOfDataset,
-    StretchShape,
+    ShownFirstCause,
+    ShownStretch,
     first_causes_of,
     gaps_of_dataset,
     stretches_of,
@@ -24,6 +26,7 @@ from databuild_dagster.model.lots import Expected, InvalidLotRange, TooManyLots
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.shapes.calendar import Grid, GridShape
 from databuild_dagster.shapes.calendar_keys import keys_of
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.shapes.marks import EMPTY, LIVE
 
 #: Lots of a report without a named range, and of any report: of the dataset, and of it with its inputs.
@@ -35,7 +38,7 @@ MAX_STRETCHES: Final = 200
 MAX_FIRST_CAUSES: Final = 20
 
 
-class UpstreamShape(TypedDict):
+class Upstream(msgspec.Struct, frozen=True):
     """A dataset upstream of a report's, over the same range."""
 
     dataset: str
@@ -45,16 +48,16 @@ class UpstreamShape(TypedDict):
     n_absent: int
 
 
-class GapsShape(GapsOfDataset):
+class GapsPage(GapsOfDataset, frozen=True):
     """A gap report; `absent` has the first lots, `n_absent` counts all."""
 
     n_absent: int
     n_stretches: int
-    stretches: list[StretchShape]
-    first_causes: list[FirstCauseShape]
+    stretches: list[ShownStretch]
+    first_causes: list[ShownFirstCause]
     grid: GridShape
-    upstream: list[UpstreamShape]
-    without_lots: list[str]
+    upstream: list[Upstream]
+    without_lots: Sequence[str]
 
 
 class Asked(NamedTuple):
@@ -80,7 +83,7 @@ def chain_in_range(engine: Engine, dataset: DatasetSpec, asked: Expected) -> tup
     return chain_of_gaps(engine, dataset, expected_of)
 
 
-def gaps_in_range(engine: Engine, instance: OpenInstance, asked: Asked, most: int) -> GapsShape:
+def gaps_in_range(engine: Engine, instance: OpenInstance, asked: Asked, most: int) -> GapsPage:
     """The report on a range, with at most so many absent lots.
 
     Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`, `TooManyLots`.
@@ -96,16 +99,17 @@ def gaps_in_range(engine: Engine, instance: OpenInstance, asked: Asked, most: in
         reports, without = [gap_report(engine, expected)], ()
     report = reports[-1]
     stretches = list(stretches_of(report))
-    return {
-        **gaps_of_dataset(report, most),
-        "n_absent": len(report.absent),
-        "n_stretches": len(stretches),
-        "stretches": [stretch.shape() for stretch in stretches[:MAX_STRETCHES]],
-        "first_causes": first_causes_of(report, MAX_FIRST_CAUSES),
-        "grid": _picture(report),
-        "upstream": [_upstream(of_input) for of_input in reports[:-1]],
-        "without_lots": list(without),
-    }
+    return extended(
+        GapsPage,
+        gaps_of_dataset(report, most),
+        n_absent=len(report.absent),
+        n_stretches=len(stretches),
+        stretches=[stretch.shape() for stretch in stretches[:MAX_STRETCHES]],
+        first_causes=first_causes_of(report, MAX_FIRST_CAUSES),
+        grid=_picture(report),
+        upstream=[_upstream(of_input) for of_input in reports[:-1]],
+        without_lots=without,
+    )
 
 
 def _rates(engine: Engine, dataset: DatasetSpec) -> dict[str, float]:
@@ -152,11 +156,6 @@ def _picture(report: GapReport) -> GridShape:
     return Grid(report.asset, keys).shape(marks.__getitem__)
 
 
-def _upstream(report: GapReport) -> UpstreamShape:
-    return {
-        "dataset": report.asset,
-        "expected": report.n_expected,
-        "present": report.n_present,
-        "empty": len(report.empty),
-        "n_absent": len(report.absent),
-    }
+def _upstream(report: GapReport) -> Upstream:
+    n_empty, n_absent = len(report.empty), len(report.absent)
+    return Upstream(report.asset, report.n_expected, report.n_present, n_empty, n_absent)

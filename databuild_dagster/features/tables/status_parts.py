@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.shapes.contributions import Shown, StatusPart
-from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.fields import when
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -27,13 +27,7 @@ def lags_of(datasets: Collection[DatasetSpec], instance: Callable[[], DagsterIns
 
 def _tables(datasets: Collection[DatasetSpec], instance: Callable[[], DagsterInstance]) -> Shown:
     lags = lags_of(datasets, instance)
-    return Shown([_lag_as_dict(lag) for lag in lags], list(filter(None, map(_lag_sentence, lags))))
-
-
-def _lag_as_dict(lag: TableLag) -> dict[str, object]:
-    """`partitions_behind` is null for a table that no tick has published."""
-    behind = {"partitions_behind": lag.n_behind, "seconds_behind": round(lag.behind_seconds, 3)}
-    return {**picked(lag, "asset", "table", "seq", "why"), **behind, "since": when(lag.since)}
+    return Shown(lags, list(filter(None, map(_lag_sentence, lags))))
 
 
 def _lag_sentence(lag: TableLag) -> str | None:
@@ -42,9 +36,9 @@ def _lag_sentence(lag: TableLag) -> str | None:
     since = "" if lag.since is None else f", since {when(lag.since)}"
     if lag.seq is None:
         return f"The table of {lag.asset} is not published yet{since}{why}{'' if why else '.'}"
-    if not lag.n_behind:
+    if not lag.partitions_behind:
         return None
-    partitions = f"{lag.n_behind} partition{'' if lag.n_behind == 1 else 's'}"
+    partitions = f"{lag.partitions_behind} partition{'' if lag.partitions_behind == 1 else 's'}"
     return f"The table of {lag.asset} is {partitions} behind, at seq {lag.seq}{since}{why}{'' if why else '.'}"
 
 

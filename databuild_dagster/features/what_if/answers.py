@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+
+import msgspec
 
 from databuild_dagster.engine.why.reasons import Known
 from databuild_dagster.engine.wording import pause_in_words
@@ -49,7 +50,7 @@ class Effect(StrEnum):
     STALE = "stale"
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True):
     """What follows for one ref, and why."""
 
     ref: Ref

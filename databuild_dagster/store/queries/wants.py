@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -21,8 +21,6 @@ from databuild_dagster.store.format import BITS, PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Selection, dataset_range, grouped
 from databuild_dagster.store.queries.canonical import FAILED_BY
 from databuild_dagster.store.queries.ids import IdKind, IdQueries
-
-W = TypeVar("W", bound="WantView")
 
 
 class WantView(msgspec.Struct, frozen=True):
@@ -117,18 +115,18 @@ class WantFilter:
 EVERY_WANT = WantFilter()
 
 
-class Asker(NamedTuple):
+class Asker(msgspec.Struct, frozen=True):
     """A want as the reason why an instance was built."""
 
-    want_id: str
     request_id: str
     refs: tuple[Ref, ...]
     source: str
     source_id: str | None
-    comment: str
-    at: float
     #: The actor of the event that recorded it.
     actor: str
+    comment: str
+    want: str
+    at: Time
 
 
 class Origin(NamedTuple):
@@ -190,54 +188,40 @@ _ACTOR = f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})"
 
 
 @lru_cache(maxsize=64)
-def _want(seq: int | None) -> Selection[WantView]:
-    """The columns of a want when `seq` was the last event; None for now."""
-    return Selection(WantView, "w", refs=_REFS_OF_WANT, **_want_at(seq))
-
-
-@lru_cache(maxsize=64)
-def _cut_want(seq: int | None, most_refs: int) -> Selection[CutWant]:
-    """The same with the first of its refs."""
-    refs, is_cut = _FIRST_REFS_OF_WANT.format(limit=f" LIMIT {most_refs}"), f"w.n_refs > {most_refs}"
-    return Selection(CutWant, "w", refs=refs, is_cut=is_cut, **_want_at(seq))
-
-
-def _want_at(seq: int | None) -> dict[str, str]:
+def _want(seq: int | None, most_refs: int | None = None) -> Selection[Any]:
+    """The columns of a want when `seq` was the last event; None for now. With `most_refs` those of a `CutWant`."""
     missed = f"""CASE WHEN w.sla_missed_at <= (SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq}) THEN w.sla_missed_at END"""
-    return {
-        "id": "w.want_id",
-        "state": _state_at(seq),
-        "sla_missed_at": "w.sla_missed_at" if seq is None else missed,
-        "actor": _ACTOR,
-    }
+    return Selection(
+        WantView if most_refs is None else CutWant,
+        "w",
+        id="w.want_id",
+        refs=_REFS_OF_WANT if most_refs is None else _FIRST_REFS_OF_WANT.format(limit=f" LIMIT {most_refs}"),
+        state=_state_at(seq),
+        sla_missed_at="w.sla_missed_at" if seq is None else missed,
+        actor=_ACTOR,
+        **({} if most_refs is None else {"is_cut": f"w.n_refs > {most_refs}"}),
+    )
 
 
-_WANT = _want(None)
+_WANT: Selection[WantView] = _want(None)
 _FAILED = (WantState.FAILED, WantState.UPSTREAM_FAILED)
 _WANTS = f"SELECT {_WANT.columns} FROM {PREFIX}wants w "
 #: The sources that this package records.
 _SOURCES = ("user", "schedule", "sensor", ARC, DERIVATIVE, CLAIMANT)
-_ASKER = Selection(
-    Asker,
-    "w",
-    refs=_REFS_OF_WANT,
-    at="w.created_at",
-    actor=_ACTOR,
-)
+_ASKER = Selection(Asker, "w", refs=_REFS_OF_WANT, want="w.want_id", at="w.created_at", actor=_ACTOR)
 _LAST_WANT = Selection(LastWant, "w")
 
 
-class Requester(NamedTuple):
-    """The requester of the first want of a request."""
+class Requester(msgspec.Struct, frozen=True):
+    """The person, schedule or arc behind a request: the requester of its first want."""
 
-    request_id: str
     source: str
     source_id: str | None
-    comment: str
     actor: str
+    comment: str
 
 
-_REQUESTER = Selection(Requester, "w", actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})")
+_REQUESTER = Selection(Requester, "w", actor=_ACTOR)
 
 
 class WantQueries(IdQueries):
@@ -245,13 +229,13 @@ class WantQueries(IdQueries):
 
     def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100) -> list[WantView]:
         """The newest wants of a filter, the newest first."""
-        return self._found(_want(which.seq), which, most)
+        return self._newest_of(_want(which.seq), which, most)
 
     def cut_wants(self, which: WantFilter, *, most: int, most_refs: int) -> list[CutWant]:
         """The same, each with the first `most_refs` of its refs."""
-        return self._found(_cut_want(which.seq, most_refs), which, most)
+        return self._newest_of(_want(which.seq, most_refs), which, most)
 
-    def _found(self, want: Selection[W], which: WantFilter, most: int) -> list[W]:
+    def _newest_of(self, want: Selection[Any], which: WantFilter, most: int) -> list[Any]:
         condition, parameters = which.condition()
         sql = f"SELECT {want.columns} FROM {PREFIX}wants w {condition}ORDER BY w.id DESC LIMIT ?"
         return want.rows(self._all(sql, *parameters, most))
@@ -429,7 +413,7 @@ class WantQueries(IdQueries):
     def requesters(self, request_ids: Iterable[str]) -> dict[str, Requester]:
         """The requester of each request; another name, such as a Dagster run, is left out."""
         sql = f"""
-            SELECT {_REQUESTER.columns} FROM {PREFIX}wants w WHERE w.id IN (
+            SELECT w.request_id, {_REQUESTER.columns} FROM {PREFIX}wants w WHERE w.id IN (
                 SELECT min(x.id) FROM {PREFIX}wants x WHERE x.request_id IN (SELECT value FROM json_each(?))
                 GROUP BY x.request_id)"""
-        return {requester.request_id: requester for requester in _REQUESTER.rows(self._all(sql, Keys(request_ids)))}
+        return dict(_REQUESTER.by(self._all(sql, Keys(request_ids))))

@@ -12,7 +12,7 @@ from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, REFUSED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
-from databuild_dagster.shapes.fields import error_as_json, picked
+from databuild_dagster.shapes.fields import error_as_json
 
 if TYPE_CHECKING:
     from databuild_dagster.features.lots.arrivals.arrival import Arrived
@@ -112,7 +112,12 @@ def _look_as_json(asset: str, look: Look) -> dict[str, object]:
         "recorded": [recorded.ref for recorded in look.recorded],
         "empty": [recorded.ref for recorded in look.recorded if not recorded.files],
         "new_files": sum(len(recorded.files) - recorded.n_kept for recorded in look.recorded),
-        **picked(look, "late", "held", "strangers", "unclear", "unsettled", "more"),
+        "late": look.late,
+        "held": look.held,
+        "strangers": look.strangers,
+        "unclear": look.unclear,
+        "unsettled": look.unsettled,
+        "more": look.more,
     }
 
 
