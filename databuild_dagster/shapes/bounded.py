@@ -117,7 +117,7 @@ def _bounded(kind: type[T], run: JobRun, **others: object) -> T:
 
 def bounded_history(queries: Queries, ref: Ref, most: int) -> list[BoundedInstance]:
     """The newest instances of a ref, the oldest first."""
-    found = [instance.shape() for instance in history_of(queries, ref, most, MAX_REFS + 1)]
+    found = history_of(queries, ref, most, MAX_REFS + 1)
     cut = queries.n_inputs_of(instance.uuid for instance in found if len(instance.inputs) > MAX_REFS)
     return [bounded_instance(instance, cut.get(instance.uuid)) for instance in found]
 

@@ -12,25 +12,15 @@ from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.fields import extended
+from databuild_dagster.store.queries.instances import Instance, InstanceThen
 from databuild_dagster.store.queries.queries import Queries
 
 #: Instances on each side.
 MAX_NEIGHBOURS: Final = 500
 
 
-class Neighbour(Protocol):
-    """An instance, now or when an earlier event was the last one."""
-
-    @property
-    def uuid(self) -> str: ...
-    @property
-    def ref(self) -> Ref: ...
-    @property
-    def state(self) -> InstanceState: ...
-    @property
-    def canonical(self) -> bool: ...
-    @property
-    def live_at(self) -> Time | None: ...
+#: An instance, now or when an earlier event was the last one.
+Neighbour = Instance | InstanceThen
 
 
 class ShownNeighbour(msgspec.Struct, frozen=True):

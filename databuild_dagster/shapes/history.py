@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -46,27 +46,21 @@ class ShownInstance(msgspec.Struct, frozen=True):
     why: str | None
 
 
-class InstanceOfHistory(NamedTuple):
-    """An instance with its askers and the reason of its state."""
-
-    instance: Instance
-    askers: Sequence[Asker]
-    why: str | None
-
-    def shape(self) -> ShownInstance:
-        """The instance in the shape of `history`."""
-        own = self.instance
-        return extended(ShownInstance, own, live_since=own.live_at, asked_by=self.askers, why=self.why)
-
-
-def history_of(
-    queries: Queries, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None
-) -> list[InstanceOfHistory]:
+def history_of(queries: Queries, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None) -> list[ShownInstance]:
     """Every instance of a ref, or the newest ones, the oldest first, each with all of its inputs or the first ones."""
     instances = queries.history(ref, most, most_inputs)
     askers = who_asked(queries, [instance.uuid for instance in instances])
     reasons = _reasons(queries, instances)
-    return [InstanceOfHistory(instance, askers[instance.uuid], reasons[instance.uuid]) for instance in instances]
+    return [
+        extended(
+            ShownInstance,
+            instance,
+            live_since=instance.live_at,
+            asked_by=askers[instance.uuid],
+            why=reasons[instance.uuid],
+        )
+        for instance in instances
+    ]
 
 
 def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str | None]:

@@ -2256,4 +2256,28 @@ GUARDS = (
         "if False:",
         ("tests/engine/test_lookout.py",),
     ),
+    Guard(
+        "a deadline that never comes is a time in JSON",
+        "15",
+        "model/records.py",
+        "return None if at is None or at == NEVER else Time(at)",
+        "return None if at is None else Time(at)",
+        ("tests/test_json_answers.py",),
+    ),
+    Guard(
+        "a time in JSON is a number of seconds",
+        "15",
+        "shapes/fields.py",
+        "wording.when(value) if isinstance(value, Time) else str(value)",
+        "str(value)",
+        ("tests/test_json_answers.py",),
+    ),
+    Guard(
+        "a want with the first of its refs looks whole",
+        "15",
+        "store/queries/wants.py",
+        'f"w.n_refs > {most_refs}"',
+        '"w.n_refs < 0"',
+        ("tests/store/queries/test_instances_compared.py",),
+    ),
 )
