@@ -44,10 +44,11 @@ class Column(NamedTuple):
     none: str = "-"
 
 
-def columns_of(record: type) -> list[Column]:
-    """The columns of a record's annotations."""
-    return [
+def columns_of(record: type, *first: str) -> list[Column]:
+    """The columns of a record's annotations: those of some fields first, then in the order of the fields."""
+    found = [
         column._replace(title=column.title or name, field=name)
         for name, hint in get_type_hints(record, include_extras=True).items()
         for column in getattr(hint, "__metadata__", ())
     ]
+    return sorted(found, key=lambda column: first.index(column.field) if column.field in first else len(first))

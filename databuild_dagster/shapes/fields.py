@@ -1,4 +1,4 @@
-"""The fields of a shape: attributes of a record, times, pauses and errors as JSON has them (rules 15)."""
+"""Records, times and errors as JSON has them (rules 15)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
         sources = {spec.asset: sources_of(spec) for spec in chosen}
         records = [extended(ShownArcLot, lot, sources=sources[lot.arc]) for lot in listed]
         empty = f"No lot is {state}." if state else "There are no lots yet."
-        listing(records, columns_of(ShownArcLot), empty=empty, as_json=as_json)
+        listing(records, columns_of(ShownArcLot, "lot", "state", "stale"), empty=empty, as_json=as_json)
     else:
         _summarize(chosen, {asset: Counter(lot.state for lot in of_arc) for asset, of_arc in lots.items()})
     for sentence in unknown_sources(queries.datasets().values(), chosen):
