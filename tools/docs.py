@@ -1,16 +1,22 @@
 """Rebuilds the generated pages: docs/states.md from the machines' tables, docs/reference/command-line.md from the commands,
-docs/reference/api.md from the docstrings, and the schema of a manifest, which is shipped in the package too, from its class.
+docs/reference/api.md from the docstrings, the fields of records in docs/rules/15-json.md from the records, and the schema of a
+manifest, which is shipped in the package too, from its class.
 
 python tools/docs.py            writes them
 python tools/docs.py --check    says which are out of date, and fails
 """
 
+import importlib
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import click
+import msgspec
 from api_reference import api_page
 
 import databuild_dagster.warehouse
@@ -18,6 +24,30 @@ from databuild_dagster.cli.main import cli
 from databuild_dagster.warehouse.manifest import SHIPPED, manifest_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
+
+#: The records of docs/rules/15-json.md by their modules.
+_RECORDS_OF = {
+    "shapes.wants": "RecordedWant CanceledWant ShownReport Retried",
+    "store.queries.wants": "WantView",
+    "cli.partitions": "Listed",
+    "shapes.partitions": "Paused Resumed ShownCanonical",
+    "shapes.history": "ShownInstance",
+    "features.compare.receipts": "Receipt",
+    "features.compare.differences": "Difference",
+    "shapes.job_runs": "JobRun CanceledJobRun JobRunReport",
+    "shapes.orchestrators": "Orchestrator",
+    "shapes.outages": "Outage",
+    "shapes.taints": "Tainted WouldTaint Untainted Reverted",
+    "shapes.plans": "Plan",
+    "features.what_if.shapes": "ShownWhatIf",
+    "engine.why.explain": "Explanation",
+    "shapes.ledger": "ShownEntry ShownMetrics",
+    "features.lots.gap_shapes": "GapsOfDataset",
+    "features.lots.commands.lots": "LotsOfDataset ListedLot",
+    "features.lots.arc_shapes": "ShownArcLot",
+    "features.operations.shapes": "ShownOperation CanceledOperation",
+}
+RECORDS = {name: f"databuild_dagster.{module}" for module, names in _RECORDS_OF.items() for name in names.split()}
 
 _HOW_TO_READ_STATES = """
 Each table lists every possible move from one state to another. `on` is the cause of the move: an event of the log, or a
@@ -36,9 +66,41 @@ def pages() -> dict[Path, str]:
         DOCS / "states.md": states.replace("do not edit.\n", "do not edit.\n" + _HOW_TO_READ_STATES, 1),
         DOCS / "reference" / "api.md": api_page(),
         DOCS / "reference" / "command-line.md": _reference(),
+        DOCS / "rules" / "15-json.md": _with_records((DOCS / "rules" / "15-json.md").read_text()),
         DOCS / "reference" / SHIPPED: schema,
         Path(databuild_dagster.warehouse.__file__).with_name(SHIPPED): schema,
     }
+
+
+#: `<!--NAME-->` begins the fields of a record, `<!--+NAME-->` those that it adds to the record that it extends.
+_RECORD = re.compile(r"<!--(\+?)(\w+)-->.*?<!---->")
+
+
+def _with_records(text: str) -> str:
+    """The page with the fields of its records; they are modules of the package by the table below."""
+    return _RECORD.sub(lambda found: f"{found[0].partition('-->')[0]}-->{_fields(*found.groups())}<!---->", text)
+
+
+def _fields(added: str, name: str) -> str:
+    record = getattr(importlib.import_module(RECORDS[name]), name)
+    before = len(msgspec.structs.fields(record.__base__)) if added else 0
+    notation = ", ".join(map(_field, msgspec.structs.fields(record)[before:]))
+    return f"`{notation}`" if added else f"`{{{notation}}}`"
+
+
+def _field(field: msgspec.structs.FieldInfo) -> str:
+    inner = _inner(field.type)
+    return f'"{field.encode_name}"' + (f": {inner}" if inner else "")
+
+
+def _inner(hint: Any) -> str:
+    """The fields of a record, or of a list of records."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return "{" + ", ".join(map(_field, msgspec.structs.fields(hint))) + "}"
+    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
+        return ""
+    inner = "".join(map(_inner, get_args(hint)))
+    return f"[{inner}]" if inner and get_origin(hint) not in (Annotated, UnionType, Union) else inner
 
 
 def _reference() -> str:

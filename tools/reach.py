@@ -26,8 +26,8 @@ LIMITS: Final[Mapping[str, int]] = {
     # them, and a log that went back stopped each process. 43,100 until a build kept its want, and SIGTERM ended each wait.
     "cli.build": 43_150,
     "cli.read": 28_000,
-    # 46,400 until then.
-    "core": 47_800,
+    # 46,400 until then, and 47,800 until a noun's one record, with its columns, stood in the store.
+    "core": 47_820,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
     # the rest; health has 400.
     "package": 84_700,

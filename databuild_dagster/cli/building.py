@@ -34,7 +34,7 @@ from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line, typed
-from databuild_dagster.shapes.fields import error_as_json, picked, when
+from databuild_dagster.shapes.fields import error_as_json, when
 from databuild_dagster.store.queries.planning import AwaitedRun, UnservedRef
 from databuild_dagster.warehouse.threads import in_own_thread
 
@@ -248,24 +248,30 @@ class Built:
 
     def as_json(self) -> dict[str, object]:
         """Rules 15."""
+        job_runs = {"succeeded": self.succeeded, "dep_missed": self.dep_missed}
+        job_runs |= {"failed": self.failed, "canceled": self.canceled}
         timed_out = {} if self.timed_out is None else {"error": error_as_json(self.timed_out)}
         return {
             "request_id": self.request_id,
             "refs": {"live": self.live, "failed": len(self.not_live)},
-            "job_runs": picked(self, "succeeded", "dep_missed", "failed", "canceled"),
+            "job_runs": job_runs,
             "launches": self.launches,
             "reused": self.reused,
             "stale": self.stale,
             "seconds": round(self.seconds, 3),
-            "not_live": [picked(ref, "ref", "state", "why") for ref in self.not_live],
-            "failed_first": [picked(failure, "ref", "why", "n_waiting") for failure in self.failed_first],
+            "not_live": [ref._asdict() for ref in self.not_live],
+            "failed_first": self.failed_first,
             "hints": self.hints,
             "assets": [{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in self.assets],
             "interrupted": self.interrupted,
             "left_to_orchestrator": self.left_to_orchestrator,
             "waits_for": [
                 {
-                    **picked(run, "ref", "job_run", "state", "job", "dagster_run_id"),
+                    "ref": run.ref,
+                    "job_run": run.job_run,
+                    "state": run.state,
+                    "job": run.job,
+                    "dagster_run_id": run.dagster_run_id,
                     "process": process_of(run),
                     "since": when(run.since),
                 }

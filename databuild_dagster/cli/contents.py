@@ -13,7 +13,6 @@ from databuild_dagster.cli.output import count
 from databuild_dagster.cli.process import say, screen
 from databuild_dagster.cli.progress import Display
 from databuild_dagster.cli.state import dagster_home
-from databuild_dagster.shapes.fields import picked
 from databuild_dagster.store.invariants import Violation
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class ComparedFiles(NamedTuple):
 
     def as_json(self) -> dict[str, object]:
         """Rules 15."""
-        faults = [picked(fault, "ref", "uuid", "file", "why", "repair") for fault in self.faults]
+        faults = [{"ref": f.ref, "uuid": f.uuid, "file": f.file, "why": f.why, "repair": f.repair} for f in self.faults]
         return {**msgspec.to_builtins(self.done), "earlier": self.n_earlier, "faults": faults}
 
 

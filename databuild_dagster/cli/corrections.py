@@ -24,8 +24,15 @@ from databuild_dagster.model.pauses import is_whole
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.partitions import paused, resumed
-from databuild_dagster.shapes.taints import revert_command, taint_partitions, untaint_command, would_taint
+from databuild_dagster.shapes.partitions import Resumed, paused
+from databuild_dagster.shapes.taints import (
+    Reverted,
+    Untainted,
+    revert_command,
+    taint_partitions,
+    untaint_command,
+    would_taint,
+)
 from databuild_dagster.shapes.wants import retried
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
@@ -58,22 +65,22 @@ def taint(
         _preview(engine, command, as_json=as_json)
         return
     done = taint_partitions(engine, command, lambda: engine.handle(command, actor=this_user()))
-    _refresh_copies(engine, done["refs"])
+    _refresh_copies(engine, done.refs)
     if as_json:
         emit(done)
         return
-    tainted, taint_id = done["refs"], done["taint_id"]
+    tainted, taint_id = done.refs, done.taint_id
     click.echo(
         f"Tainted {count(len(tainted), 'ref')} (taint {taint_id}); `databuild untaint {typed(taint_id)}` takes it back."
         if tainted
         else f"No reader sees what is tainted (taint {taint_id})."
     )
-    if behind := done["stale_behind"]:
+    if behind := done.stale_behind:
         click.echo(
             f"{count(behind, 'ref')} built from it {'stays' if behind == 1 else 'stay'} live, and stale; "
             "with --downstream the taint reaches what was built from it, too."
         )
-    if ended := done["ended_wants"]:
+    if ended := done.ended_wants:
         what = (
             "1 want that failed because of it stays" if ended == 1 else f"{ended} wants that failed because of it stay"
         )
@@ -98,9 +105,9 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
     if as_json:
         emit(found)
         return
-    refs, wants = found["refs"], found["wants_reopened"]
+    refs, wants = found.refs, found.wants_reopened
     n_asked = engine.queries.n_wants(WantFilter(ids=tuple(wants), derivative=False)) if wants else 0
-    table(("dataset", "would be tainted"), found["by_dataset"].items(), empty="No canonical instance would be tainted.")
+    table(("dataset", "would be tainted"), found.by_dataset.items(), empty="No canonical instance would be tainted.")
     for ref in refs:
         click.echo(ref)
     of_job_runs = len(wants) - n_asked
@@ -122,7 +129,7 @@ def untaint(taint_id: str, reason: str, as_json: bool) -> None:
     refs = engine.queries.tainted_by(command.taint_id)
     engine.handle(command, actor=this_user())
     _refresh_copies(engine, refs)
-    answer({"taint_id": command.taint_id}, f"Taint {command.taint_id} is taken back.", as_json=as_json)
+    answer(Untainted(command.taint_id), f"Taint {command.taint_id} is taken back.", as_json=as_json)
 
 
 @click.command()
@@ -142,8 +149,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
     command = revert_command(engine, ref, uuid, force=force, reason=reason)
     engine.handle(command, actor=this_user())
     _refresh_copies(engine, [ref])
-    done = {"ref": ref, "uuid": command.uuid}
-    answer(done, f"Readers of {ref} see instance {command.uuid} again.", as_json=as_json)
+    answer(Reverted(ref, command.uuid), f"Readers of {ref} see instance {command.uuid} again.", as_json=as_json)
 
 
 @click.command()
@@ -158,8 +164,8 @@ def retry(selection: Selection, reason: str, as_json: bool) -> None:
     engine = the_engine()
     outcome = engine.handle(RetryRefs(refs=selection.refs(engine.queries), reason=reason), actor=this_user())
     done = retried(engine.queries, outcome)
-    n_opened, n_wants = count(len(done["opened"]), "ref"), count(len(done["wants"]), "want")
-    answer(done, f"Opened {n_opened} and recorded {n_wants} as request {done['request_id']}.", as_json=as_json)
+    n_opened, n_wants = count(len(done.opened), "ref"), count(len(done.wants), "want")
+    answer(done, f"Opened {n_opened} and recorded {n_wants} as request {done.request_id}.", as_json=as_json)
     warn_of_absences(engine, engine.queries.wants_named(outcome.request_id or ""))
 
 
@@ -196,7 +202,7 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
     click.echo(f"Paused {_in_words(engine, refs)} {end}.")
     if outcome.canceled:
         click.echo(f"Canceled {count(len(outcome.canceled), 'job run')}; the wants stay open.")
-    if running := done["running"]:
+    if running := done.running:
         ids = f"{count(len(running), 'job run')} {'continues' if len(running) == 1 else 'continue'}: {shown(running)}"
         click.echo(f"{ids}. `databuild job-run cancel --retry {typed(running[0])}` cancels the first.")
 
@@ -222,4 +228,4 @@ def resume(names: tuple[Ref, ...], reason: str, as_json: bool) -> None:
     engine = the_engine()
     refs = names_to_pause(engine.queries, names)
     outcome = engine.handle(ResumePartitions(refs=refs, reason=reason), actor=this_user())
-    answer(resumed(outcome), f"Resumed {_in_words(engine, outcome.resumed)}.", as_json=as_json)
+    answer(Resumed(outcome.resumed), f"Resumed {_in_words(engine, outcome.resumed)}.", as_json=as_json)

@@ -16,7 +16,7 @@ from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.history import InstanceOfHistory, history_of
+from databuild_dagster.shapes.history import ShownInstance, history_of
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker
 
@@ -48,7 +48,7 @@ def history(selection: Selection, as_of: str | None, as_json: bool) -> None:
 def _history(queries: Queries, ref: Ref, then: Moment, *, as_json: bool) -> None:
     found = history_of(queries, ref)
     if as_json:
-        emit([instance.shape() for instance in found])
+        emit(found)
         return
     rows = [_row(ref, shown) for shown in found]
     columns = (
@@ -60,21 +60,20 @@ def _history(queries: Queries, ref: Ref, then: Moment, *, as_json: bool) -> None
     table(columns, rows, empty=empty, wide_only=hidden)
 
 
-def _row(ref: Ref, shown: InstanceOfHistory) -> tuple[object, ...]:
-    instance = shown.instance
+def _row(ref: Ref, instance: ShownInstance) -> tuple[object, ...]:
     return (
         "*" if instance.canonical else "",
         instance.uuid,
         instance.state.value,
         instance.seq,
         when(instance.at),
-        when(instance.live_at),
-        asked_by(ref, shown.askers),
+        when(instance.live_since),
+        asked_by(ref, instance.asked_by),
         instance.actor,
         instance.job_run,
         instance.previous_uuid,
         f"{len(instance.inputs)} instances" if instance.inputs else None,
-        shown.why,
+        instance.why,
     )
 
 

@@ -8,19 +8,21 @@ import click
 
 from databuild_dagster.cli.listing import SINCE, details, in_states
 from databuild_dagster.cli.options import REF, Count, common, tabular
-from databuild_dagster.cli.output import Column, count, emit, headline, listing, shown
+from databuild_dagster.cli.output import count, emit, listing, shown
 from databuild_dagster.cli.state import the_catalog, the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.wording import typed
+from databuild_dagster.shapes.fields import extended, when
 from databuild_dagster.shapes.job_runs import (
     MAX_LOOKED_AT,
+    JobRun,
     cancel_command,
     canceled_job_runs,
     find_job_runs,
     job_run_report,
-    job_run_shape,
     waiting_dagster_runs,
     waiting_for,
 )
@@ -28,17 +30,6 @@ from databuild_dagster.store.queries.job_runs import EVERY_JOB_RUN, JobRunFilter
 
 #: Outputs of one job run that are printed.
 MAX_OUTPUTS = 20
-COLUMNS = (
-    Column("job run", "id"),
-    Column("job", wide_only=True),
-    Column("refs"),
-    Column("state"),
-    Column("dagster run", "dagster_run_id", wide_only=True),
-    Column("started", "started_at", wide_only=True),
-    Column("ended", "ended_at", wide_only=True),
-    Column("error", narrow=headline),
-    Column("instances", wide_only=True),
-)
 
 
 @click.command("list")
@@ -68,7 +59,7 @@ def list_job_runs(
     found = find_job_runs(the_queries(), the_catalog(), which, open_only=open_only, most=limit)
     no_filter = "No job run is open." if open_only else "No job has run yet."
     empty = no_filter if which == EVERY_JOB_RUN else "No job run matches."
-    listing([job_run_shape(job_run) for job_run in found], COLUMNS, empty=empty, as_json=as_json)
+    listing([extended(JobRun, job_run) for job_run in found], columns_of(JobRun), empty=empty, as_json=as_json)
 
 
 @click.command("show")
@@ -80,27 +71,27 @@ def show(job_run: str, as_json: bool) -> None:
     if as_json:
         emit(found)
         return
-    outputs, usual = found["outputs"], found["usual_seconds"]
+    outputs, usual = found.outputs, found.usual_seconds
     details(
         {
-            "job run": found["id"],
-            "job": found["job"],
-            "state": found["state"],
-            "refs": shown(found["refs"]),
-            "asked by": ", ".join(found["asked_by"]) or None,
-            "dagster run": found["dagster_run_id"],
-            "launch": found["launch_id"],
-            "queued": found["buffered_at"],
-            "started": found["started_at"],
-            "ended": found["ended_at"],
-            "seconds": None if found["seconds"] is None else f"{found['seconds']:.1f}",
+            "job run": found.id,
+            "job": found.job,
+            "state": found.state.value,
+            "refs": shown(found.refs),
+            "asked by": ", ".join(found.asked_by) or None,
+            "dagster run": found.dagster_run_id,
+            "launch": found.launch_id,
+            "queued": when(found.buffered_at),
+            "started": when(found.started_at),
+            "ended": when(found.ended_at),
+            "seconds": None if found.seconds is None else f"{found.seconds:.1f}",
             "usually": None if usual is None else f"{usual:.1f} seconds for a launch",
-            "error": found["error"],
+            "error": found.error,
         }
     )
     for output in outputs[:MAX_OUTPUTS]:
-        missed = f", missed {shown(output['missed'])}" if output["missed"] else ""
-        click.echo(f"  {output['ref']}  {output['state']}  {output['uuid']}{missed}")
+        missed = f", missed {shown(output.missed)}" if output.missed else ""
+        click.echo(f"  {output.ref}  {output.state.value}  {output.uuid}{missed}")
     if len(outputs) > MAX_OUTPUTS:
         click.echo(f"  and {count(len(outputs) - MAX_OUTPUTS, 'more output')}; --json has every output")
 
@@ -131,7 +122,7 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
         emit(done)
         return
     click.echo(f"Canceled {count(len(done), 'job run')}.")
-    refs = [] if retry else [ref for job_run in done for ref in job_run["refs"]]
+    refs = [] if retry else [ref for job_run in done for ref in job_run.refs]
     for run_id, waited_for in waiting_dagster_runs(engine.ledger, refs[:MAX_LOOKED_AT]).items():
         click.echo(
             f"Dagster run {run_id} waits for {shown(waited_for)} and builds it now; terminate that run too if no run should."

@@ -6,24 +6,13 @@ import click
 
 from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import REF, Count, tabular
-from databuild_dagster.cli.output import Column, headline, listing
+from databuild_dagster.cli.output import listing
 from databuild_dagster.cli.state import the_store
+from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.ledger import entries_of_request, entry_shape
+from databuild_dagster.shapes.ledger import ShownEntry, entries_of_request, shown_entry
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.queries import Queries
-
-COLUMNS = (
-    Column("asked", "asked_at", wide_only=True),
-    Column("requester"),
-    Column("ref"),
-    Column("kind"),
-    Column("job run", wide_only=True),
-    Column("instance", "uuid", wide_only=True),
-    Column("message", wide_only=True, none=""),
-    Column("outcome"),
-    Column("reason", narrow=headline),
-)
 
 
 @click.command("list")
@@ -48,5 +37,5 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
             canonical_of(Queries(store), ref)
     else:
         entries = ledger.entries(most=limit)
-    records = [entry_shape(entry) for entry in entries]
-    listing(records, COLUMNS, empty=f"No request has asked for {ref or 'anything'} yet.", as_json=as_json)
+    empty = f"No request has asked for {ref or 'anything'} yet."
+    listing([shown_entry(entry) for entry in entries], columns_of(ShownEntry), empty=empty, as_json=as_json)

@@ -7,12 +7,13 @@ from collections import defaultdict
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import Column, answer, count, listing, shown
+from databuild_dagster.cli.output import answer, count, listing, shown
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.orchestrator_notes import absence_of
 from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model.records import Column
 
 
 class StillTicks(Refused):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
+from databuild_dagster.model.records import CUT, Column
 from databuild_dagster.model.wording import SHORT_ID, few_of
+from databuild_dagster.shapes.fields import json_of
 
 #: Characters of a table's line, and between two of its columns; --wide lifts the first.
 MAX_WIDTH = 100
@@ -26,9 +28,6 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ID = re.compile(rf"-|[0-9a-f]{{8}}|[0-9a-f]{{12}}|{_UUID.pattern}")
 #: Lengths of ids in a table; the shortest that tells all of them apart is used.
 _LENGTHS = (SHORT_ID, 12, 36)
-#: Characters of a message that a table shows of it, and the sign that there is more.
-MAX_MESSAGE = 100
-CUT = "…"
 
 #: The color of a state, the same wherever it is shown.
 STYLES = {
@@ -50,7 +49,7 @@ STYLES = {
 
 def emit(value: Any) -> None:
     """One JSON value on stdout."""
-    click.echo(json.dumps(value, default=str))
+    click.echo(json.dumps(json_of(value), default=str))
 
 
 def answer(value: Any, sentence: str, *, as_json: bool) -> None:
@@ -58,57 +57,36 @@ def answer(value: Any, sentence: str, *, as_json: bool) -> None:
     emit(value) if as_json else click.echo(sentence)
 
 
-class Column(NamedTuple):
-    """A column of a table: it shows one field of the JSON records, so that JSON has all that the table has."""
-
-    title: str
-    #: The field's name, by default the title with underscores.
-    field: str = ""
-    #: The text of the field's value, and another one without --wide.
-    text: Callable[[Any], Any] | None = None
-    narrow: Callable[[Any], Any] | None = None
-    wide_only: bool = False
-    #: The text where the record has null.
-    none: str = "-"
-
-    def cell(self, record: Mapping[str, Any], *, is_wide: bool) -> Any:
-        value = record[self.field or self.title.replace(" ", "_")]
-        if value is None:
-            return self.none
-        if (text := self.text if is_wide or self.narrow is None else self.narrow) is not None:
-            return text(value)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, list | tuple):
-            return ", ".join(map(str, value)) if is_wide else shown(value)
-        return " ".join(value.split()) if is_wide and isinstance(value, str) else value
-
-
-def listing(
-    records: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, empty: str, as_json: bool = False
-) -> None:
+def listing(records: Sequence[Any], columns: Sequence[Column], *, empty: str, as_json: bool = False) -> None:
     """Print records as JSON, or as a table of the fields that the columns name."""
     if as_json:
         emit(records)
         return
     is_wide = shows_wide()
-    rows = [[column.cell(record, is_wide=is_wide) for column in columns] for record in records]
+    rows = [[_cell(column, record, is_wide=is_wide) for column in columns] for record in json_of(records)]
     hidden = [column.title for column in columns if column.wide_only]
     table([column.title for column in columns], rows, empty=empty, wide_only=hidden)
     if any(isinstance(cell, str) and cell.endswith(CUT) for row in rows for cell in row):
         click.echo(f"A text that ends with {CUT} is longer; --wide and --json show all of it.")
 
 
+def _cell(column: Column, record: Mapping[str, Any], *, is_wide: bool) -> Any:
+    value = record[column.field or column.title.replace(" ", "_")]
+    if value is None:
+        return column.none
+    if (text := column.text if is_wide or column.narrow is None else column.narrow) is not None:
+        return text(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) if is_wide else shown(value)
+    return " ".join(value.split()) if is_wide and isinstance(value, str) else value
+
+
 def shows_wide() -> bool:
     """The command was called with --wide."""
     context = click.get_current_context(silent=True)
     return context is not None and context.meta.get(WIDE, False)
-
-
-def headline(message: str) -> str:
-    """The beginning of a long message, with a sign that there is more."""
-    first, *more = message.strip().splitlines() or [""]
-    return f"{first[: MAX_MESSAGE - 1]}{CUT}" if more or len(first) > MAX_MESSAGE else first
 
 
 def table(

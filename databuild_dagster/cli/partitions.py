@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import click
+import msgspec
 
 from databuild_dagster.bindings.registry.plain_keys import dimensions_of_time
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
@@ -24,7 +25,7 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import Column, count, emit, listing
+from databuild_dagster.cli.output import count, emit, listing
 from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.data.recorded_figures import check_recorded
@@ -32,14 +33,15 @@ from databuild_dagster.engine.why.alike import likeness_of
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.pauses import PauseInForce
+from databuild_dagster.model.records import Column, columns_of
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import DIMENSIONS, RANGE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.contents import NO_FILES
-from databuild_dagster.shapes.fields import pause_as_dict, picked
-from databuild_dagster.shapes.partitions import canonical_shape, paused_refs
+from databuild_dagster.shapes.fields import json_of
+from databuild_dagster.shapes.partitions import Pause, canonical_shape, paused_refs, shown_pause
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
@@ -86,20 +88,22 @@ def partitions(
     keys = [partition_key_of(partition.ref) for partition in found if partition.state is not None]
     gone = the_catalog().left_out(dataset, keys) if then.seq is None else frozenset()
     records = [
-        picked(partition, "ref", "state", "uuid")
-        | {
-            "why": _why(partition, paused.get(partition.ref), is_gone=partition_key_of(partition.ref) in gone),
-            "paused": pause_as_dict(paused[partition.ref]) if partition.ref in paused else None,
-        }
+        Listed(
+            partition.ref,
+            partition.state,
+            partition.uuid,
+            _why(partition, paused.get(partition.ref), is_gone=partition_key_of(partition.ref) in gone),
+            shown_pause(paused[partition.ref]) if partition.ref in paused else None,
+        )
         for partition in found
     ]
-    columns = [Column("ref"), Column("state", none="missing"), Column("instance", "uuid"), Column("why")]
-    listed = [Listed(*(record[name] for name in Listed._fields)) for record in records]
-    runs = [] if as_json or one_a_line else runs_of(dataset, existing, listed)
+    runs = [] if as_json or one_a_line else runs_of(dataset, existing, records)
+    columns = columns_of(Listed)
+    shown: list[Listed] | list[dict[str, object]] = records
     if len(runs) < len(records) and runs:
         columns[1:1] = [Column("partitions")]
-        records = [_run_as_record(run) for run in runs]
-    listing(records, columns, empty=_nothing_of(asset, state, outdated=outdated), as_json=as_json)
+        shown = [_run_as_record(run) for run in runs]
+    listing(shown, columns, empty=_nothing_of(asset, state, outdated=outdated), as_json=as_json)
 
 
 def _run_as_record(run: Run) -> dict[str, object]:
@@ -153,7 +157,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
             click.echo(f"{ref} was missing as of {then.shown}.")
             return
     if as_json:
-        paused = None if pause is None else pause_as_dict(pause)
+        paused = None if pause is None else shown_pause(pause)
         emit({**_show_as_json(queries, canonical, then.seq), "paused": paused})
         return
     if canonical.state is None or canonical.uuid is None:
@@ -201,7 +205,7 @@ def _show_as_json(queries: Queries, canonical: Canonical, seq: int | None) -> di
     return {
         "ref": canonical.ref,
         "state": canonical.state.value,
-        "canonical": {**canonical_shape(queries, canonical, seq), **of_files},
+        "canonical": {**json_of(canonical_shape(queries, canonical, seq)), **of_files},
     }
 
 
@@ -223,14 +227,15 @@ def _files(queries: Queries, canonical: Canonical) -> tuple[list[str], str | Non
         return [], f"its files are not known: {error}"
 
 
-class Listed(NamedTuple):
+class Listed(msgspec.Struct, frozen=True):
     """A partition of a list."""
 
-    ref: Ref
+    ref: Annotated[Ref, Column()]
     #: None for a missing one.
-    state: str | None
-    uuid: str | None
-    why: str | None
+    state: Annotated[InstanceState | None, Column(none="missing")]
+    uuid: Annotated[str | None, Column("instance")]
+    why: Annotated[str | None, Column()]
+    paused: Pause | None = None
 
 
 class Run(NamedTuple):

@@ -17,7 +17,7 @@ from databuild_dagster.cli.output import count, emit, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.shapes.plans import plan_of, plan_shape
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plan(selection: Selection, where: Where, as_json: bool) -> None:
     annotated = with_definitions(lambda: annotated_plan(selection.refs(queries)), where)
     reads = _reads(annotated)
     if as_json:
-        emit({**plan_shape(annotated), "reads": [_as_json(read_set) for read_set in reads]})
+        emit({**json_of(plan_shape(annotated)), "reads": [_as_json(read_set) for read_set in reads]})
     else:
         _print(annotated, reads)
 
@@ -65,8 +65,9 @@ def _reads(annotated: AnnotatedPlan) -> list[PlannedRead]:
 
 
 def _as_json(read_set: PlannedRead) -> dict[str, object]:
-    own = picked(read_set, "job", "input", "where", "partitions", "of_partitions")
-    return own | {"files": read_set.read.files, "of": read_set.read.of}
+    own, read = read_set._asdict(), read_set.read
+    del own["read"]
+    return own | {"files": read.files, "of": read.of}
 
 
 def _print(annotated: AnnotatedPlan, reads: Sequence[PlannedRead]) -> None:

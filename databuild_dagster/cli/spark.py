@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import Column, answer, listing
+from databuild_dagster.cli.output import answer, listing
 from databuild_dagster.cli.state import dagster_home
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.model.records import Column
 from databuild_dagster.spark.server import server_statuses, stop_server
 
 COLUMNS = (
@@ -27,8 +27,16 @@ COLUMNS = (
 def status(as_json: bool) -> None:
     """Show the shared Spark server: address, age and UI."""
     records = [
-        picked(server, "pid", "host", "port", "version", "in_use", "log")
-        | {"uptime_seconds": round(server.uptime_seconds, 1), "ui": server.ui_url}
+        {
+            "pid": server.pid,
+            "host": server.host,
+            "port": server.port,
+            "version": server.version,
+            "in_use": server.in_use,
+            "log": server.log,
+            "uptime_seconds": round(server.uptime_seconds, 1),
+            "ui": server.ui_url,
+        }
         for server in server_statuses(dagster_home())
     ]
     listing(

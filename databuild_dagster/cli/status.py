@@ -25,9 +25,10 @@ from databuild_dagster.model.selections import STATE_WORDS
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.fields import pause_as_dict, picked, when
+from databuild_dagster.shapes.fields import json_of, when
 from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
 from databuild_dagster.shapes.outages import outages_with_refs
+from databuild_dagster.shapes.partitions import shown_pause
 from databuild_dagster.store.queries.planning import AsideSubject
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -82,7 +83,7 @@ def status(as_json: bool) -> None:
         paused = [_pause_as_dict(of_asset) for of_asset in pauses]
         asides = _asides_as_json(engine, aside)
         unwanted_as_json = {"count": n_unwanted, "refs": unwanted}
-        outages = {"outages": [outage.shape for outage in outages_with_refs(engine)]}
+        outages = {"outages": outages_with_refs(engine)}
         further = {field: part.shape for field, part in parts.items()}
         emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, **outages, **further})
         return
@@ -128,7 +129,7 @@ def _grouped(pauses: list[PauseRow]) -> list[list[PauseRow]]:
 def _pause_as_dict(of_asset: list[PauseRow]) -> dict[str, object]:
     """`refs` is null for all partitions, also those to come."""
     refs = None if of_asset[0].is_whole else [pause.ref for pause in of_asset]
-    return {"asset": asset_of(of_asset[0].ref), "refs": refs, **pause_as_dict(of_asset[0])}
+    return {"asset": asset_of(of_asset[0].ref), "refs": refs, **json_of(shown_pause(of_asset[0]))}
 
 
 def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:
@@ -173,8 +174,11 @@ def _as_json(
     return {
         "assets": [asset.as_dict() for asset in assets],
         "open_wants": n_wants,
-        "wants": [picked(want, "id", "refs", "state", "source") | {"deadline": when(want.deadline)} for want in wants],
-        "orchestrators": [orchestrator.shape() for orchestrator in orchestrators],
+        "wants": [
+            {"id": want.id, "refs": want.refs, "state": want.state, "source": want.source, "deadline": want.deadline}
+            for want in wants
+        ],
+        "orchestrators": orchestrators,
     }
 
 
@@ -182,8 +186,7 @@ def _asides_as_json(engine: Engine, asides: list[AsideSubject]) -> list[dict[str
     noted = {location: engine.heartbeats.tries(location) for location in {aside.location for aside in asides}}
     return [
         {
-            **picked(aside, "kind", "name", "location", "reason"),
-            "since": when(aside.since),
+            **aside._asdict(),
             "tries": None if (tries := noted[aside.location].get(aside.name)) is None else tries.n,
             "again_at": None if tries is None else when(tries.again_at),
         }

@@ -22,7 +22,6 @@ from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.fields import picked
 from databuild_dagster.shapes.outages import outages_with_refs
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _outages(workshop: Workshop) -> list[str]:
     """A sentence for each outage of these locations behind which something waits (rule 6.17)."""
     here = {location.deployment.location for location in workshop.locations if location.deployment is not None}
     found = outages_with_refs(workshop.engine)
-    return [outage.sentence for outage in found if outage.aside.location in here and outage.n_waiting]
+    return [outage.sentence for outage in found if outage.location in here and outage.waiting]
 
 
 def _built_here(workshop: Workshop) -> set[int]:
@@ -147,7 +146,14 @@ def _failed(workshop: Workshop, report: TickReport) -> list[Ref]:
 
 def _as_json(report: TickReport, seen: _Seen) -> dict[str, object]:
     return {
-        **picked(report, "launched", "lost", "missed", "arrived", "fired", "expired", "sla_missed", "given_up"),
+        "launched": report.launched,
+        "lost": report.lost,
+        "missed": report.missed,
+        "arrived": report.arrived,
+        "fired": report.fired,
+        "expired": report.expired,
+        "sla_missed": report.sla_missed,
+        "given_up": report.given_up,
         "set_aside": dict(report.set_aside),
         "launched_jobs": seen.launched,
         "jobs_without_executor": seen.waiting_jobs,

@@ -25,7 +25,7 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import STYLES, Column, answer, count, emit, listing, shown
+from databuild_dagster.cli.output import STYLES, answer, count, emit, listing, shown
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.engine import Engine, Outcome
@@ -36,16 +36,11 @@ from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_
 from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.engine.why.want_report import find_wants, want_reports
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
+from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.shapes.wants import (
-    canceled_wants,
-    explanation_shape,
-    recorded_wants,
-    request_states,
-    want_report_shape,
-    want_shape,
-)
+from databuild_dagster.shapes.fields import json_of
+from databuild_dagster.shapes.wants import canceled_wants, recorded_wants, request_states, shown_report
 from databuild_dagster.store.queries.ids import IdKind, short_id
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
@@ -54,22 +49,6 @@ from databuild_dagster.store.queries.wants import WantFilter, WantView
 MAX_NAMED = 5
 _NONE_OPEN = "No wants are open. `databuild want create REF` records one."
 _NONE_MATCH = "No wants match. `databuild want list --all --derivative` lists every want."
-
-
-COLUMNS = (
-    Column("want", "id"),
-    Column("request", "request_id", wide_only=True),
-    Column("refs"),
-    Column("state"),
-    Column("source"),
-    Column("by", "actor", wide_only=True),
-    Column("priority", wide_only=True),
-    Column("created", "created_at", wide_only=True),
-    Column("expires", "expires_at", wide_only=True),
-    Column("deadline"),
-    Column("sla", "sla_missed_at", narrow=lambda _: "missed"),
-    Column("comment", wide_only=True),
-)
 
 
 @click.command("create")
@@ -133,7 +112,7 @@ def create(
     wants = engine.queries.wants_named(outcome.request_id or "")
     records = recorded_wants(engine, wants)
     answer(records, f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}.", as_json=as_json)
-    for line in records[0]["hints"]:
+    for line in records[0].hints:
         click.echo(line, err=True)
     warn_of_absences(engine, wants)
 
@@ -183,7 +162,7 @@ def list_wants(
     )
     wants = find_wants(queries, engine.catalog, which, limit)
     empty = _NONE_MATCH if ref or dataset or states or source or as_of else _NONE_OPEN
-    listing([want_shape(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
+    listing(wants, columns_of(WantView), empty=empty, as_json=as_json)
     if as_of is None:
         warn_of_absences(engine, wants)
 
@@ -203,15 +182,15 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     if (then := moment(queries, as_of)).seq is not None:
         wants = queries.wants_named(queries.full_id(IdKind.WANT, want_or_request), then.seq)
         empty = f"{want_or_request} had not been recorded{then.when}."
-        listing(_with_requests(queries, wants, then.seq), COLUMNS, empty=empty, as_json=as_json)
+        listing(_with_requests(queries, wants, then.seq), columns_of(WantView), empty=empty, as_json=as_json)
         return
     wants, reports = want_reports(engine, want_or_request)
     records = _with_requests(queries, wants)
     if as_json:
-        more = [*map(want_report_shape, reports), *({} for _ in wants[len(reports) :])]
+        more = [*(json_of(shown_report(report)) for report in reports), *({} for _ in wants[len(reports) :])]
         emit([{**record, **fields} for record, fields in zip(records, more, strict=True)])
         return
-    listing(records, COLUMNS, empty="")
+    listing(records, columns_of(WantView), empty="")
     if not wants[0].id.endswith(want_or_request):
         click.echo(f"Request {wants[0].request_id}: {records[0]['request_state']}.")
     for want, _, causes, derivative_wants in reports:
@@ -226,7 +205,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
 
 def _with_requests(queries: Queries, wants: list[WantView], seq: int | None = None) -> list[dict[str, Any]]:
     states = request_states(queries, wants, seq)
-    return [{**want_shape(want), "request_state": states[want.request_id].value} for want in wants]
+    return [{**json_of(want), "request_state": states[want.request_id].value} for want in wants]
 
 
 @click.command("cancel")
@@ -289,7 +268,7 @@ def explain(selection: Selection, as_of: str | None, where: Where, as_json: bool
 
 def _tell(explanation: Explanation, then: Moment, *, as_json: bool) -> None:
     if as_json:
-        emit(explanation_shape(explanation))
+        emit(explanation)
         return
     state = explanation.state or "missing"
     wants = "" if explanation.wants is None else _counted(explanation.wants)

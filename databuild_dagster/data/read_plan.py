@@ -322,7 +322,7 @@ def _shown_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
 
 def _why(queries: Queries, uuid: str, canonical: Canonical) -> str:
     if canonical.state is InstanceState.TAINTED:
-        return "; ".join(taint.reason for taint in queries.taints_of(uuid) if taint.canceled_at is None)
+        return "; ".join(taint.reason for taint in queries.taints_of(uuid))
     if canonical.state is InstanceState.UPSTREAM_BUILDING:
         return f"it waits for {', '.join(queries.missing_of(uuid))}"
     return (canonical.reason or "").rstrip(".")

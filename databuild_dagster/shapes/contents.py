@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import TypedDict
+
+import msgspec
 
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.shapes.fields import shaped
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
@@ -20,7 +21,7 @@ from databuild_dagster.warehouse.errors import (
     StorageTrouble,
 )
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import read_manifest
+from databuild_dagster.warehouse.manifest import Column, read_manifest
 
 #: Errors that hide the files of a live instance; its state is known all the same.
 NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, StorageTrouble, StorageLibraryMissing)
@@ -30,7 +31,7 @@ MAX_FILES = 200
 REMOVED_NOTE = "Its data was removed."
 
 
-class FileShape(TypedDict):
+class ShownFile(msgspec.Struct, frozen=True):
     """A file by its name in the folder of its instance."""
 
     name: str
@@ -38,69 +39,44 @@ class FileShape(TypedDict):
     rows: int
 
 
-class ColumnShape(TypedDict):
-    """A column with the type that its writer gave it."""
-
-    name: str
-    type: str
-    nullable: bool
-
-
-class ContentsShape(TypedDict):
+class Contents(msgspec.Struct, frozen=True):
     """The files and columns of an instance. `note` says why they are not known; the lists are empty then."""
 
     uuid: str
-    format: str | None
-    rows: int | None
-    bytes: int | None
-    n_files: int
-    files: list[FileShape]
-    columns: list[ColumnShape]
-    note: str | None
+    format: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    n_files: int = 0
+    files: list[ShownFile] = msgspec.field(default_factory=list)
+    columns: Sequence[Column] = msgspec.field(default_factory=list)
+    note: str | None = None
 
 
-def contents_of(queries: Queries, uuid: str) -> ContentsShape:
+def contents_of(queries: Queries, uuid: str) -> Contents:
     """The contents of an instance. Raises `NotFound`."""
     instance = queries.instance(uuid, most_inputs=0)
     if instance is None:
         raise NotFound(kind="instance", name=uuid)
     if instance.manifest_uri is None:
-        return _unknown(
-            uuid, "It has no manifest: it was never live, or its data is in a place that is not databuild's."
-        )
+        note = "It has no manifest: it was never live, or its data is in a place that is not databuild's."
+        return Contents(uuid, note=note)
     if instance.manifest_state == REMOVED:
-        return _unknown(uuid, REMOVED_NOTE)
+        return Contents(uuid, note=REMOVED_NOTE)
     asset = asset_of(instance.ref)
     try:
         warehouse = Warehouse.of_manifest(instance.manifest_uri, asset)
         manifest = read_manifest(warehouse, asset, uuid)
         check_recorded(warehouse, manifest, queries.data_facts([uuid])[uuid])
     except NO_FILES as error:
-        return _unknown(uuid, unreadable_note(error))
-    return {
-        "uuid": uuid,
-        "format": manifest.format,
-        "rows": manifest.rows,
-        "bytes": manifest.bytes,
-        "n_files": len(manifest.files),
-        "files": [
-            {"name": PurePosixPath(file.uri).name, "bytes": file.bytes, "rows": file.rows}
-            for file in manifest.files[:MAX_FILES]
-        ],
-        "columns": [shaped(ColumnShape, column) for column in manifest.schema.columns],
-        "note": None,
-    }
+        return Contents(uuid, note=unreadable_note(error))
+    files = [ShownFile(PurePosixPath(file.uri).name, file.bytes, file.rows) for file in manifest.files[:MAX_FILES]]
+    n_files, columns = len(manifest.files), manifest.schema.columns
+    return Contents(uuid, manifest.format, manifest.rows, manifest.bytes, n_files, files, columns)
 
 
 def unreadable_note(error: Exception) -> str:
     """Why files are not known, without the path that the message of the error has."""
     return f"Its files are not known here ({type(error).__name__}); `databuild show` says why."
-
-
-def _unknown(uuid: str, note: str) -> ContentsShape:
-    return {
-        "uuid": uuid, "format": None, "rows": None, "bytes": None, "n_files": 0, "files": [], "columns": [], "note": note,
-    }  # fmt: skip
 
 
 def allows_sample(queries: Queries, asset: str) -> bool:

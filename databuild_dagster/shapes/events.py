@@ -6,14 +6,17 @@ Payloads stay on the command line (`databuild log events`), because they hold th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final
 
+import msgspec
+
+from databuild_dagster.engine.why.first_failures import FirstFailure
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.model.wording import one_line
-from databuild_dagster.shapes.fields import when
 from databuild_dagster.store.queries.queries import Queries
 
 #: Refs that are named one by one, and failures.
@@ -22,11 +25,11 @@ MAX_FAILURES: Final = 20
 _NO_REASON: Final = "its build failed"
 
 
-class EventShape(TypedDict):
+class ShownEvent(msgspec.Struct, frozen=True):
     """One event; `refs` are the first of `n_refs`, which counts a job run as one ref."""
 
     seq: int
-    at: str
+    at: Time
     type: str
     actor: str
     refs: list[Ref]
@@ -35,25 +38,17 @@ class EventShape(TypedDict):
     text: str
 
 
-def event_shapes(queries: Queries, events: Sequence[e.Event]) -> list[EventShape]:
+def event_shapes(queries: Queries, events: Sequence[e.Event]) -> list[ShownEvent]:
     """Events in their order; the refs of all job runs are looked up at once."""
     named = [(event, list(_refs(event)), list(_job_runs(event))) for event in events]
     job_runs = queries.job_runs_named({id for _, _, ids in named for id in ids[:MAX_NAMED]})
-    found: list[EventShape] = []
+    found: list[ShownEvent] = []
     for event, refs, ids in named:
         of_runs = (ref for id in ids[:MAX_NAMED] if id in job_runs for ref in job_runs[id].refs)
         first = list(dict.fromkeys([*refs[:MAX_NAMED], *of_runs]))
-        found.append(
-            {
-                "seq": event.seq,
-                "at": cast("str", when(event.at)),
-                "type": str(type(event.fact).__struct_config__.tag),
-                "actor": event.actor,
-                "refs": first[:MAX_NAMED],
-                "n_refs": max(len(first), len(refs) + len(ids)),
-                "text": str(_first(event.fact, "reason", "comment") or ""),
-            }
-        )
+        kind, text = str(type(event.fact).__struct_config__.tag), str(_first(event.fact, "reason", "comment") or "")
+        n_refs = max(len(first), len(refs) + len(ids))
+        found.append(ShownEvent(event.seq, Time(event.at), kind, event.actor, first[:MAX_NAMED], n_refs, text))
     return found
 
 
@@ -83,15 +78,7 @@ def _first(fact: e.Fact, *names: str) -> Any:
     return next((value for name in names if (value := getattr(fact, name, None))), None)
 
 
-class FailureShape(TypedDict):
-    """A ref that failed by itself, and the number of refs that failed because of it; 10,001 for more than 10,000."""
-
-    ref: Ref
-    why: str
-    n_waiting: int
-
-
-class AlikeShape(TypedDict):
+class Alike(msgspec.Struct, frozen=True):
     """Refs of one asset that failed by themselves for one reason: the last ones, and the number of all."""
 
     refs: list[Ref]
@@ -101,7 +88,7 @@ class AlikeShape(TypedDict):
     n_waiting: int
 
 
-class RetryingShape(TypedDict):
+class Retrying(msgspec.Struct, frozen=True):
     """Wanted refs of one asset that are tried again after one error: the last ones, and the number of all."""
 
     refs: list[Ref]
@@ -112,40 +99,26 @@ class RetryingShape(TypedDict):
     of: int
 
 
-class FailuresShape(TypedDict):
+class Failures(msgspec.Struct, frozen=True):
     """The newest failures that are not repaired, one by one, and by asset and reason; and what is tried again."""
 
-    failures: list[FailureShape]
-    alike: list[AlikeShape]
-    retrying: list[RetryingShape]
+    failures: list[FirstFailure]
+    alike: list[Alike]
+    retrying: list[Retrying]
     #: All that are not repaired, those above among them; 10,001 for more than 10,000.
     n: int
 
 
-def newest_failures(queries: Queries) -> FailuresShape:
+def newest_failures(queries: Queries) -> Failures:
     """The refs that failed by themselves and are failed now, the last one first."""
     n, found = queries.failed_first(MAX_FAILURES)
-    failures: list[FailureShape] = [
-        {"ref": ref, "why": one_line(why or _NO_REASON), "n_waiting": queries.n_failed_because_of(ref)}
-        for ref, why in found
-    ]
-    alike: list[AlikeShape] = [
-        {
-            "refs": group.refs,
-            "n": group.n,
-            "why": one_line(group.why or _NO_REASON),
-            "n_waiting": queries.n_failed_because_of(group.refs[0]),
-        }
+    failures = [FirstFailure(ref, one_line(why or _NO_REASON), queries.n_failed_because_of(ref)) for ref, why in found]
+    alike = [
+        Alike(group.refs, group.n, one_line(group.why or _NO_REASON), queries.n_failed_because_of(group.refs[0]))
         for group in queries.failed_alike(MAX_FAILURES)
     ]
-    retrying: list[RetryingShape] = [
-        {
-            "refs": group.refs,
-            "n": group.n,
-            "why": one_line(group.why or _NO_REASON),
-            "attempts": group.attempts,
-            "of": MAX_ATTEMPTS,
-        }
+    retrying = [
+        Retrying(group.refs, group.n, one_line(group.why or _NO_REASON), group.attempts, MAX_ATTEMPTS)
         for group in queries.retried_alike(MAX_FAILURES)
     ]
-    return {"failures": failures, "alike": alike, "retrying": retrying, "n": n}
+    return Failures(failures, alike, retrying, n)

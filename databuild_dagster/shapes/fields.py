@@ -1,16 +1,20 @@
-"""The fields of a shape: attributes of a record, times, pauses and errors as JSON has them (rules 15)."""
+"""Records, times and errors as JSON has them (rules 15)."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any, TypeVar, cast
+import datetime
+import decimal
+from typing import Any, Final, TypeVar, get_type_hints
+
+import msgspec
 
 from databuild_dagster.engine import wording
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.pauses import PauseInForce
-from databuild_dagster.model.rows import NEVER, PauseRow
+from databuild_dagster.model.records import Time
 
 T = TypeVar("T")
+#: Values of rows, whose readers give them their text.
+_NO_RECORDS: Final = (bytes, datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 
 
 def when(at: float | None) -> str | None:
@@ -18,29 +22,27 @@ def when(at: float | None) -> str | None:
     return None if at is None else wording.when(at)
 
 
-def picked(record: object, *names: str) -> dict[str, Any]:
-    """These attributes of a record as JSON has them: the value of an enum, and a time (`…_at`) as text."""
-    found = {name: getattr(record, name) for name in names}
-    for name, value in found.items():
-        if isinstance(value, Enum):
-            found[name] = value.value
-        elif name.endswith("_at"):
-            found[name] = when(value)
-    return found
+def json_of(value: Any) -> Any:
+    """Records, however deep in lists and dictionaries, as JSON has them."""
+    return msgspec.to_builtins(value, enc_hook=encoded, builtin_types=_NO_RECORDS)
 
 
-def shaped(shape: type[T], record: object, **others: object) -> T:
-    """A record in a shape: `others` are fields as they are, and the attributes of the record all further ones, as `picked`."""
-    found = picked(record, *(name for name in shape.__annotations__ if name not in others)) | others
-    return cast(T, {name: found[name] for name in shape.__annotations__})
+def encoded(value: object) -> str:
+    """What JSON has no type for."""
+    return wording.when(value) if isinstance(value, Time) else str(value)
 
 
-def pause_as_dict(pause: PauseInForce | PauseRow) -> dict[str, Any]:
-    """A pause as JSON has it; `until` is null without an end."""
-    return {
-        **picked(pause, "reason", "actor", "paused_at"),
-        "until": None if pause.until == NEVER else when(pause.until),
-    }
+def schema_of(kind: type) -> dict[str, str]:
+    """The JSON schema of what `encoded` makes."""
+    return {"type": "string"}
+
+
+def extended(kind: type[T], *records: object, **others: object) -> T:
+    """A record of a kind: `others` are fields as they are, and attributes of the first record that has them all further ones."""
+    own: dict[str, object] = {}
+    for record in reversed(records):
+        own |= {name: getattr(record, name) for name in get_type_hints(kind) if hasattr(record, name)}
+    return kind(**(own | others))
 
 
 def error_as_json(error: DatabuildError) -> dict[str, str]:

@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol, TypedDict
+from typing import Final, Protocol
+
+import msgspec
 
 from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.fields import shaped, when
+from databuild_dagster.shapes.fields import extended
+from databuild_dagster.store.queries.instances import Instance, InstanceThen
 from databuild_dagster.store.queries.queries import Queries
 
 #: Instances on each side.
 MAX_NEIGHBOURS: Final = 500
 
 
-class Neighbour(Protocol):
-    """An instance, now or when an earlier event was the last one."""
-
-    @property
-    def uuid(self) -> str: ...
-    @property
-    def ref(self) -> Ref: ...
-    @property
-    def state(self) -> InstanceState: ...
-    @property
-    def canonical(self) -> bool: ...
-    @property
-    def live_at(self) -> float | None: ...
+#: An instance, now or when an earlier event was the last one.
+Neighbour = Instance | InstanceThen
 
 
-class NeighbourShape(TypedDict):
+class ShownNeighbour(msgspec.Struct, frozen=True):
     """An instance beside another one; `canonical` if readers of its ref see it."""
 
     uuid: str
     ref: Ref
-    state: str
+    state: InstanceState
     canonical: bool
-    live_since: str | None
+    live_since: Time | None
 
 
-class LineageShape(TypedDict):
+class Lineage(msgspec.Struct, frozen=True):
     """The inputs and consumers of an instance.
 
     Of more than `MAX_NEIGHBOURS`, the first ones by ref, and of thousands of consumers the oldest ones.
@@ -49,31 +42,25 @@ class LineageShape(TypedDict):
     uuid: str
     ref: Ref
     n_inputs: int
-    inputs: list[NeighbourShape]
+    inputs: list[ShownNeighbour]
     #: 10,001 for more than 10,000.
     n_consumers: int
-    consumers: list[NeighbourShape]
+    consumers: list[ShownNeighbour]
 
 
-def lineage_of(queries: Queries, uuid: str) -> LineageShape:
+def lineage_of(queries: Queries, uuid: str) -> Lineage:
     """The neighbours of an instance. Raises `NotFound`."""
     instance = queries.instance(uuid, MAX_NEIGHBOURS)
     if instance is None:
         raise NotFound(kind="instance", name=uuid)
     n_consumers, consumers = queries.built_from(uuid, MAX_NEIGHBOURS)
-    return {
-        "uuid": uuid,
-        "ref": instance.ref,
-        "n_inputs": queries.n_inputs_of([uuid]).get(uuid, 0),
-        "inputs": neighbour_shapes(queries.instances_named(instance.inputs)),
-        "n_consumers": n_consumers,
-        "consumers": neighbour_shapes(consumers),
-    }
+    n_inputs, inputs = queries.n_inputs_of([uuid]).get(uuid, 0), queries.instances_named(instance.inputs)
+    return Lineage(uuid, instance.ref, n_inputs, neighbours(inputs), n_consumers, neighbours(consumers))
 
 
-def neighbour_shapes(instances: Sequence[Neighbour]) -> list[NeighbourShape]:
+def neighbours(instances: Sequence[Neighbour]) -> list[ShownNeighbour]:
     """Instances in their order."""
-    return [shaped(NeighbourShape, instance, live_since=when(instance.live_at)) for instance in instances]
+    return [extended(ShownNeighbour, instance, live_since=instance.live_at) for instance in instances]
 
 
 #: Instances of one graph.
@@ -88,20 +75,20 @@ class NotMadeYet(Refused):
     hint = "Give a seq from {made_seq} on, or another instance."
 
 
-class NodeShape(NeighbourShape):
+class Node(ShownNeighbour, frozen=True):
     """An instance; `level` counts steps from the middle, below zero for what it was made of."""
 
     level: int
 
 
-class EdgeShape(TypedDict):
+class Edge(msgspec.Struct, frozen=True):
     """One instance was an input of another one."""
 
     input: str
     output: str
 
 
-class GraphShape(TypedDict):
+class Graph(msgspec.Struct, frozen=True):
     """The instances around one, level by level."""
 
     uuid: str
@@ -109,8 +96,8 @@ class GraphShape(TypedDict):
     #: The event that made it.
     made_seq: int
     levels: int
-    nodes: list[NodeShape]
-    edges: list[EdgeShape]
+    nodes: list[Node]
+    edges: list[Edge]
     #: Whether more instances belong to it.
     is_cut: bool
     #: The live partitions that have data of it, which a taint of it with --downstream would reach; 10,001 for more than 10,000.
@@ -126,7 +113,7 @@ class _Look(Protocol):
     def n_reached(self, middle: Neighbour) -> int: ...
 
 
-def graph_around(queries: Queries, uuid: str, levels: int, seq: int | None = None) -> GraphShape:
+def graph_around(queries: Queries, uuid: str, levels: int, seq: int | None = None) -> Graph:
     """The graph with so many levels on both sides, now or when `seq` was the last event. Raises `NotFound`, `NotMadeYet`."""
     made = queries.instances_named([uuid])
     if not made:
@@ -139,21 +126,11 @@ def graph_around(queries: Queries, uuid: str, levels: int, seq: int | None = Non
     graph = _Graph(middle)
     _add_inputs(look, graph, levels)
     _add_outputs(look, graph, levels)
-    shapes = neighbour_shapes([instance for instance, _ in graph.nodes.values()])
-    return {
-        "uuid": uuid,
-        "ref": middle.ref,
-        "made_seq": made_seq,
-        "levels": levels,
-        "nodes": [{**shape, "level": graph.nodes[shape["uuid"]][1]} for shape in shapes],
-        "edges": [
-            {"input": first, "output": second}
-            for first, second in graph.edges
-            if first in graph.nodes and second in graph.nodes
-        ],
-        "is_cut": graph.is_cut,
-        "n_reached": look.n_reached(middle),
-    }
+    nodes = [
+        extended(Node, instance, live_since=instance.live_at, level=level) for instance, level in graph.nodes.values()
+    ]
+    edges = [Edge(*edge) for edge in graph.edges if graph.nodes.keys() >= set(edge)]
+    return Graph(uuid, middle.ref, made_seq, levels, nodes, edges, graph.is_cut, look.n_reached(middle))
 
 
 class _Now:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Final, NamedTuple, TypedDict
+from typing import Final
+
+import msgspec
 
 from databuild_dagster.engine.why.want_report import who_asked
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import picked, shaped, when
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
@@ -26,63 +29,38 @@ ENDED_AS: Final = {
 }
 
 
-class AskerShape(TypedDict):
-    """A want as the reason why an instance was built."""
-
-    want: str
-    request_id: str
-    refs: Sequence[Ref]
-    source: str
-    source_id: str | None
-    actor: str
-    comment: str
-    at: str
-
-
-class InstanceShape(TypedDict):
+class ShownInstance(msgspec.Struct, frozen=True):
     """One build of a ref."""
 
     uuid: str
     previous_uuid: str | None
-    state: str
+    state: InstanceState
     seq: int
     job_run: str
     inputs: Sequence[str]
     canonical: bool
     actor: str
-    at: str
-    live_since: str | None
-    asked_by: list[AskerShape]
+    at: Time
+    live_since: Time | None
+    asked_by: Sequence[Asker]
     why: str | None
 
 
-class InstanceOfHistory(NamedTuple):
-    """An instance with its askers and the reason of its state."""
-
-    instance: Instance
-    askers: Sequence[Asker]
-    why: str | None
-
-    def shape(self) -> InstanceShape:
-        """The instance in the shape of `history`."""
-        askers = [
-            picked(asker, "request_id", "refs", "source", "source_id", "actor", "comment")
-            | {"want": asker.want_id, "at": when(asker.at)}
-            for asker in self.askers
-        ]
-        instance = self.instance
-        at, live_since = when(instance.at), when(instance.live_at)
-        return shaped(InstanceShape, instance, at=at, live_since=live_since, asked_by=askers, why=self.why)
-
-
-def history_of(
-    queries: Queries, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None
-) -> list[InstanceOfHistory]:
+def history_of(queries: Queries, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None) -> list[ShownInstance]:
     """Every instance of a ref, or the newest ones, the oldest first, each with all of its inputs or the first ones."""
     instances = queries.history(ref, most, most_inputs)
     askers = who_asked(queries, [instance.uuid for instance in instances])
     reasons = _reasons(queries, instances)
-    return [InstanceOfHistory(instance, askers[instance.uuid], reasons[instance.uuid]) for instance in instances]
+    return [
+        extended(
+            ShownInstance,
+            instance,
+            live_since=instance.live_at,
+            asked_by=askers[instance.uuid],
+            why=reasons[instance.uuid],
+        )
+        for instance in instances
+    ]
 
 
 def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str | None]:

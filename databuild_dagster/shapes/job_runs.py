@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Final, NamedTuple, TypedDict
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.built_again import wants_of
@@ -13,8 +15,10 @@ from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.datasets import Catalog
 from databuild_dagster.model.fold.demands import DERIVATIVE
+from databuild_dagster.model.records import Column, Time, headline
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.fields import shaped
+from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter, JobRunView
@@ -22,33 +26,28 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantView
 
 
-class JobRunShape(TypedDict):
+class JobRun(msgspec.Struct, frozen=True):
     """One job run; `instances` are in the order of `refs`."""
 
-    id: str
-    job: str
-    refs: Sequence[Ref]
-    state: str
-    dagster_run_id: str | None
-    started_at: str | None
-    ended_at: str | None
-    error: str | None
-    instances: Sequence[str]
-
-
-def job_run_shape(job_run: JobRunView) -> JobRunShape:
-    """A job run in the shape of `job-run list`."""
-    return shaped(JobRunShape, job_run)
+    id: Annotated[str, Column("job run")]
+    job: Annotated[str, Column(wide_only=True)]
+    refs: Annotated[Sequence[Ref], Column()]
+    state: Annotated[JobRunState, Column()]
+    dagster_run_id: Annotated[str | None, Column("dagster run", wide_only=True)]
+    started_at: Annotated[Time | None, Column("started", wide_only=True)]
+    ended_at: Annotated[Time | None, Column("ended", wide_only=True)]
+    error: Annotated[str | None, Column(narrow=headline)]
+    instances: Annotated[Sequence[str], Column(wide_only=True)]
 
 
 #: Requesters that are named.
 MAX_ASKERS: Final = 3
 
 
-class BuildShape(TypedDict):
+class Build(msgspec.Struct, frozen=True):
     """A job run. The requesters are people, schedules and arcs, without the job runs in between."""
 
-    job_run: JobRunShape
+    job_run: JobRun
     asked_by: list[str]
     #: The seconds of its past launches, the middle one; null without any.
     usual_seconds: float | None
@@ -71,46 +70,45 @@ def find_job_runs(
     return found
 
 
-class OutputShape(TypedDict):
+class Output(msgspec.Struct, frozen=True):
     """An instance of a job run in its present state, with the inputs that it missed."""
 
     ref: Ref
     uuid: str
-    state: str
+    state: InstanceState
     why: str | None
     missed: Sequence[Ref]
 
 
-class JobRunReportShape(JobRunShape):
+class JobRunReport(JobRun, frozen=True):
     """A job run with its outputs, and who asked for them."""
 
     launch_id: str
-    buffered_at: str
+    buffered_at: Time
     seconds: float | None
     usual_seconds: float | None
     asked_by: list[str]
-    outputs: list[OutputShape]
+    outputs: list[Output]
 
 
-def job_run_report(queries: Queries, name: str) -> JobRunReportShape:
+def job_run_report(queries: Queries, name: str) -> JobRunReport:
     """A job run by its id, or the end of it, in the shape of `job-run show`. Raises as `full_id`."""
     job_run = queries.job_run(queries.full_id(IdKind.JOB_RUN, name))
     assert job_run is not None, "the id is one of a job run"
     (build,) = builds_of(queries, [job_run])
     missed = queries.missed(job_run.instances)
     outputs = [
-        shaped(OutputShape, instance, why=instance.reason, missed=missed.get(instance.uuid, ()))
+        extended(Output, instance, why=instance.reason, missed=missed.get(instance.uuid, ()))
         for instance in queries.instances_named(job_run.instances)
     ]
-    more = {name: build[name] for name in ("asked_by", "usual_seconds", "seconds")}
-    return shaped(JobRunReportShape, job_run, outputs=outputs, **more)
+    return extended(JobRunReport, job_run, build, outputs=outputs)
 
 
-def builds_of(queries: Queries, job_runs: Sequence[JobRunView]) -> list[BuildShape]:
+def builds_of(queries: Queries, job_runs: Sequence[JobRunView]) -> list[Build]:
     """Job runs with who asked for them, in their order."""
     askers = who_asked(queries, [uuid for job_run in job_runs for uuid in job_run.instances[:1]])
     usual: dict[str, float | None] = {}
-    found: list[BuildShape] = []
+    found: list[Build] = []
     for job_run in job_runs:
         asset = asset_of(job_run.refs[0])
         if asset not in usual:
@@ -120,14 +118,7 @@ def builds_of(queries: Queries, job_runs: Sequence[JobRunView]) -> list[BuildSha
         names = list(dict.fromkeys(asker.actor for asker in asked))[:MAX_ASKERS]
         began, ended = job_run.started_at, job_run.ended_at
         seconds = None if began is None or ended is None else ended - began
-        found.append(
-            {
-                "job_run": job_run_shape(job_run),
-                "asked_by": names,
-                "usual_seconds": usual[asset],
-                "seconds": seconds,
-            }
-        )
+        found.append(Build(extended(JobRun, job_run), names, usual[asset], seconds))
     return found
 
 
@@ -135,7 +126,7 @@ def builds_of(queries: Queries, job_runs: Sequence[JobRunView]) -> list[BuildSha
 MAX_LOOKED_AT: Final = 100
 
 
-class CanceledJobRunShape(JobRunShape):
+class CanceledJobRun(JobRun, frozen=True):
     """A job run that a command canceled."""
 
     #: Dagster runs that wait for an output, and build it now.
@@ -164,17 +155,18 @@ def waiting_for(queries: Queries, command: CancelJobRuns) -> Waiting:
     return Waiting(refs, wants_of(queries, refs))
 
 
-def canceled_job_runs(engine: Engine, command: CancelJobRuns, waiting: Waiting) -> list[CanceledJobRunShape]:
+def canceled_job_runs(engine: Engine, command: CancelJobRuns, waiting: Waiting) -> list[CanceledJobRun]:
     """The outcome in the shape of `job-run cancel`."""
     queries = engine.queries
     waiting_runs = waiting_dagster_runs(engine.ledger, _looked_at(queries, command))
     return [
-        {
-            **job_run_shape(job_run),
-            "waiting_dagster_runs": [id for id, refs in waiting_runs.items() if not set(refs).isdisjoint(job_run.refs)],
-            "waiting_refs": sorted({other for ref in job_run.refs for other in waiting.refs.get(ref, ())}),
-            "waiting_wants": sorted({want.id for ref in job_run.refs for want in waiting.wants.get(ref, ())}),
-        }
+        extended(
+            CanceledJobRun,
+            job_run,
+            waiting_dagster_runs=[id for id, refs in waiting_runs.items() if not set(refs).isdisjoint(job_run.refs)],
+            waiting_refs=sorted({other for ref in job_run.refs for other in waiting.refs.get(ref, ())}),
+            waiting_wants=sorted({want.id for ref in job_run.refs for want in waiting.wants.get(ref, ())}),
+        )
         for job_run in _job_runs(queries, command)
     ]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypedDict, cast
+from typing import Annotated
 
-from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import picked, shaped
+import msgspec
+
+from databuild_dagster.model.coordination import MESSAGES
+from databuild_dagster.model.records import Column
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.job_metrics import JobMetrics
 from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.ids import IdKind
@@ -14,38 +17,19 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Requester
 
 
-class LedgerEntryShape(TypedDict):
-    """The answer to one request for one ref."""
+class ShownEntry(LedgerEntry, frozen=True):
+    """The answer to one request for one ref, with its message, which is empty for a build."""
 
-    requester: str
-    ref: Ref
-    kind: str
-    job_run: str | None
-    uuid: str | None
-    outcome: str
-    asked_at: str
-    ended_at: str | None
-    dagster_run_id: str | None
-    message: str
-    reason: str
+    message: Annotated[str, Column(wide_only=True, none="")]
 
 
-class RequesterShape(TypedDict):
-    """The person, schedule or arc behind a request."""
-
-    source: str
-    source_id: str | None
-    actor: str
-    comment: str
-
-
-class RequestedEntry(LedgerEntryShape):
+class RequestedEntry(ShownEntry, frozen=True):
     """An entry with its requester, which is null for a Dagster run."""
 
-    requested_by: RequesterShape | None
+    requested_by: Requester | None
 
 
-class JobMetricsShape(TypedDict):
+class ShownMetrics(msgspec.Struct, frozen=True):
     """What became of a job's runs, and what delegation has spared. `job_runs` counts them by state."""
 
     success_rate: float | None
@@ -64,20 +48,18 @@ def entries_of_request(ledger: Ledger, queries: Queries, name: str, most: int) -
     return entries
 
 
-def entry_shape(entry: LedgerEntry) -> LedgerEntryShape:
+def shown_entry(entry: LedgerEntry) -> ShownEntry:
     """An entry in the shape of `ledger list`."""
-    return cast("LedgerEntryShape", picked(entry, *entry._fields, "message"))
+    return extended(ShownEntry, entry, message=MESSAGES.get(entry.kind, ""))
 
 
 def requested_entries(requesters: Mapping[str, Requester], entries: Iterable[LedgerEntry]) -> list[RequestedEntry]:
     """Entries with their requesters, in their order."""
-    found: list[RequestedEntry] = []
-    for entry in entries:
-        by = requesters.get(entry.requester)
-        found.append({**entry_shape(entry), "requested_by": None if by is None else shaped(RequesterShape, by)})
-    return found
+    return [
+        extended(RequestedEntry, shown_entry(entry), requested_by=requesters.get(entry.requester)) for entry in entries
+    ]
 
 
-def metrics_shape(metrics: Iterable[JobMetrics]) -> dict[str, JobMetricsShape]:
+def metrics_shape(metrics: Iterable[JobMetrics]) -> dict[str, ShownMetrics]:
     """The metrics of jobs by their names, in the shape of `ledger metrics`."""
-    return {of_job.job: shaped(JobMetricsShape, of_job, job_runs=of_job.counts) for of_job in metrics}
+    return {of_job.job: extended(ShownMetrics, of_job, job_runs=of_job.counts) for of_job in metrics}

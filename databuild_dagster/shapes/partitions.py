@@ -4,63 +4,59 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Final, TypedDict, cast
+from typing import Final
+
+import msgspec
 
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.engine import Outcome
 from databuild_dagster.model.commands import PausePartitions
 from databuild_dagster.model.pauses import PauseInForce, names_of
+from databuild_dagster.model.records import Time, time_of
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.fields import pause_as_dict, shaped, when
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.instances import Taint
 from databuild_dagster.store.queries.queries import Queries
 
 
-class TaintShape(TypedDict):
-    """A taint in force."""
-
-    taint_id: str
-    reason: str
-    actor: str
-    created_at: str
-
-
-class CanonicalShape(TypedDict):
+class ShownCanonical(msgspec.Struct, frozen=True):
     """The instance that readers of a ref see, without its files."""
 
     uuid: str
-    state: str
+    state: InstanceState
     job_run: str | None
     rows: int | None
     bytes: int | None
     origin: str | None
-    retry_at: str | None
+    retry_at: Time | None
     previous_uuid: str | None
     #: Null without a previous instance.
     previous_was_live: bool | None
     why: str | None
     stale: bool
-    waits_for: list[Ref]
-    taints: list[TaintShape]
-    live_since: str | None
+    waits_for: Sequence[Ref]
+    taints: Sequence[Taint]
+    live_since: Time | None
     n_files: int
-    inputs: list[str]
+    inputs: Sequence[str]
 
 
-class PauseShape(TypedDict):
+class Pause(msgspec.Struct, frozen=True):
     """A pause; `until` is null without an end."""
 
     reason: str
     actor: str
-    paused_at: str
-    until: str | None
+    paused_at: Time
+    until: Time | None
 
 
 def canonical_shape(
     queries: Queries, canonical: Canonical, seq: int | None, *, most_inputs: int | None = None
-) -> CanonicalShape:
+) -> ShownCanonical:
     """The canonical instance of a ref, which must not be missing, when `seq` was the last event; None for now.
 
     With all of its inputs or the first ones. The store has staleness and taints of now alone, and the reason of its last state.
@@ -72,19 +68,19 @@ def canonical_shape(
     is_unchanged = seq is None or queries.last_change(uuid) == queries.last_change(uuid, seq)
     previous = queries.instance(instance.previous_uuid, most_inputs=0) if instance.previous_uuid else None
     taints = queries.taints_in_force([uuid]).get(uuid, ()) if seq is None else ()
-    return shaped(
-        CanonicalShape,
+    return extended(
+        ShownCanonical,
         canonical,
         previous_uuid=instance.previous_uuid,
         previous_was_live=None if previous is None else previous.live_at is not None,
         why=instance.reason if is_unchanged else None,
         stale=seq is None and uuid in queries.stale([uuid]),
-        waits_for=list(queries.missing_of(uuid)) if seq is None else _waited_for(queries, canonical, seq),
-        taints=[shaped(TaintShape, taint) for taint in taints],
-        live_since=when(canonical.live_at),
+        waits_for=queries.missing_of(uuid) if seq is None else _waited_for(queries, canonical, seq),
+        taints=taints,
+        live_since=canonical.live_at,
         n_files=canonical.files or 0,
         # Recorded with the success, which may have come after the time that --as-of names.
-        inputs=list(instance.inputs) if canonical.live_at is not None else [],
+        inputs=instance.inputs if canonical.live_at is not None else (),
     )
 
 
@@ -103,44 +99,35 @@ def paused_refs(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref
     return queries.paused(refs, at, seq=MAX_SEQ if then.seq is None else then.seq)
 
 
-def pause_shape(pause: PauseInForce | None) -> PauseShape | None:
-    """The pause of a ref; None if it is not paused."""
-    return None if pause is None else cast("PauseShape", pause_as_dict(pause))
+def shown_pause(pause: PauseInForce | PauseRow) -> Pause:
+    """A pause; the names of its refs are not in it."""
+    return Pause(pause.reason, pause.actor, Time(pause.paused_at), time_of(pause.until))
 
 
 #: Open job runs among which those of the paused refs are looked for.
 MAX_OPEN_RUNS: Final = 10_000
 
 
-class PausedShape(TypedDict):
+class Paused(msgspec.Struct, frozen=True):
     """A pause that was recorded: the job runs that it canceled, and the open ones of its refs."""
 
-    refs: list[Ref]
+    refs: Sequence[Ref]
     #: Null without an end.
-    until: str | None
-    canceled: list[str]
+    until: Time | None
+    canceled: Sequence[str]
     running: list[str]
 
 
-class ResumedShape(TypedDict):
+class Resumed(msgspec.Struct, frozen=True):
     """The names whose pauses ended."""
 
-    refs: list[Ref]
+    refs: Sequence[Ref]
 
 
-def paused(queries: Queries, command: PausePartitions, outcome: Outcome) -> PausedShape:
+def paused(queries: Queries, command: PausePartitions, outcome: Outcome) -> Paused:
     """The outcome in the shape of `pause`."""
-    return {
-        "refs": list(command.refs),
-        "until": when(command.until),
-        "canceled": list(outcome.canceled),
-        "running": open_job_runs_of(queries, command.refs),
-    }
-
-
-def resumed(outcome: Outcome) -> ResumedShape:
-    """The outcome in the shape of `resume`."""
-    return {"refs": list(outcome.resumed)}
+    running = open_job_runs_of(queries, command.refs)
+    return Paused(command.refs, time_of(command.until), outcome.canceled, running)
 
 
 def open_job_runs_of(queries: Queries, names: Collection[Ref]) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Final, TypedDict
+from typing import Any, Final
+
+import msgspec
 
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.why.preview import AnnotatedPlan, PlannedLaunch, annotate
+from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, PlannedLaunch, annotate
 from databuild_dagster.model.plan import MAX_PLANNED_REFS
 from databuild_dagster.model.plan import plan as job_graph
 from databuild_dagster.model.refs import Ref
@@ -17,23 +19,23 @@ from databuild_dagster.model.refs import Ref
 NAMED_REFS: Final = 5
 
 
-class PlannedRefShape(TypedDict):
+class PlannedRef(msgspec.Struct, frozen=True):
     """One ref of a plan, whose `after` are its inputs."""
 
     job: str
     ref: Ref
-    action: str
+    action: Action
     reason: str
-    after: list[Ref]
+    after: Sequence[Ref]
 
 
-class StageShape(TypedDict):
+class Stage(msgspec.Struct, frozen=True):
     """Refs of one job that are built at the same time; times are in seconds, null without a history of the job."""
 
     job: str
     n_refs: int
     #: The first of them.
-    refs: list[Ref]
+    refs: Sequence[Ref]
     launches: int
     #: From now until the longest chain before it has ended; negative if it has begun.
     begins_after: float
@@ -42,15 +44,15 @@ class StageShape(TypedDict):
     joined: bool
 
 
-class PlanShape(TypedDict):
+class Plan(msgspec.Struct, frozen=True):
     """A plan; `expected_seconds` is for all launches one after another, `seconds` for the longest chain."""
 
-    jobs: list[PlannedRefShape]
+    jobs: list[PlannedRef]
     launches: int
     expected_seconds: float | None
     seconds: float | None
-    without_history: list[str]
-    stages: list[StageShape]
+    without_history: Sequence[str]
+    stages: list[Stage]
 
 
 def plan_of(engine: Engine, refs: Sequence[Ref], instance: Any, *, most_refs: int = MAX_PLANNED_REFS) -> AnnotatedPlan:
@@ -63,32 +65,21 @@ def plan_of(engine: Engine, refs: Sequence[Ref], instance: Any, *, most_refs: in
     return annotate(engine, graph, ForeignAssets(instance))
 
 
-def plan_shape(annotated: AnnotatedPlan) -> PlanShape:
+def plan_shape(annotated: AnnotatedPlan) -> Plan:
     """Rules 15: an entry for each ref, whose `after` are its inputs."""
     stages, seconds = _waves(annotated.launches)
-    return {
-        "jobs": [
-            {
-                "job": job.job,
-                "ref": ref,
-                "action": annotated.verdicts[ref].action.value,
-                "reason": annotated.verdicts[ref].reason,
-                "after": list(annotated.graph.inputs[ref]),
-            }
-            for job in annotated.graph.jobs
-            for ref in job.produces
-        ],
-        "launches": len(annotated.launches),
-        "expected_seconds": rounded(annotated.expected_seconds),
-        "seconds": rounded(seconds),
-        "without_history": list(annotated.without_history),
-        "stages": stages,
-    }
+    jobs = [
+        PlannedRef(job.job, ref, *annotated.verdicts[ref], annotated.graph.inputs[ref])
+        for job in annotated.graph.jobs
+        for ref in job.produces
+    ]
+    expected = rounded(annotated.expected_seconds)
+    return Plan(jobs, len(annotated.launches), expected, rounded(seconds), annotated.without_history, stages)
 
 
-def _waves(launches: Sequence[PlannedLaunch]) -> tuple[list[StageShape], float | None]:
+def _waves(launches: Sequence[PlannedLaunch]) -> tuple[list[Stage], float | None]:
     """The launches of a wave begin together, when the longest of the wave before has ended."""
-    stages: list[StageShape] = []
+    stages: list[Stage] = []
     begins, is_known = 0.0, not launches
     for _, wave in groupby(launches, key=lambda launch: launch.wave):
         longest = 0.0
@@ -106,17 +97,10 @@ def _waves(launches: Sequence[PlannedLaunch]) -> tuple[list[StageShape], float |
 
 def stage_shape(
     job: str, refs: Sequence[Ref], launches: int, begins_after: float, seconds: float | None, *, is_joined: bool = False
-) -> StageShape:
+) -> Stage:
     """Launches of one job that begin together."""
-    return {
-        "job": job,
-        "n_refs": len(refs),
-        "refs": list(refs[:NAMED_REFS]),
-        "launches": launches,
-        "begins_after": round(begins_after, 3),
-        "seconds": rounded(seconds),
-        "joined": is_joined,
-    }
+    begins = round(begins_after, 3)
+    return Stage(job, len(refs), refs[:NAMED_REFS], launches, begins, rounded(seconds), is_joined)
 
 
 def rounded(seconds: float | None) -> float | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TypedDict
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine, Outcome, Preview
@@ -15,18 +16,18 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.store.queries.ids import IdKind
 
 
-class TaintedShape(TypedDict):
+class Tainted(msgspec.Struct, frozen=True):
     """A taint that was recorded: the refs whose readers see it, and what it leaves as it is."""
 
     taint_id: str
-    refs: list[Ref]
+    refs: Sequence[Ref]
     #: Live refs that were built from the tainted data.
     stale_behind: int
     #: Wants that have failed of the refs.
     ended_wants: int
 
 
-class WouldTaintShape(TypedDict):
+class WouldTaint(msgspec.Struct, frozen=True):
     """The dry run of a taint."""
 
     would_taint: int
@@ -35,43 +36,34 @@ class WouldTaintShape(TypedDict):
     wants_reopened: list[str]
 
 
-class UntaintedShape(TypedDict):
+class Untainted(msgspec.Struct, frozen=True):
     """A taint that was taken back."""
 
     taint_id: str
 
 
-class RevertedShape(TypedDict):
+class Reverted(msgspec.Struct, frozen=True):
     """The instance that readers of a ref see again."""
 
     ref: Ref
     uuid: str
 
 
-def taint_partitions(engine: Engine, command: TaintPartitions, handle: Callable[[], Outcome]) -> TaintedShape:
+def taint_partitions(engine: Engine, command: TaintPartitions, handle: Callable[[], Outcome]) -> Tainted:
     """Record a taint by calling `handle`. Raises what the engine raises."""
     ended = engine.queries.failed_wants_of(command.refs)
     behind = 0 if command.downstream else engine.queries.n_live_built_from(command.refs, command.uuids)
     outcome = handle()
     assert outcome.taint_id is not None
-    return {
-        "taint_id": outcome.taint_id,
-        "refs": list(engine.queries.tainted_by(outcome.taint_id)),
-        "stale_behind": behind,
-        "ended_wants": ended,
-    }
+    return Tainted(outcome.taint_id, engine.queries.tainted_by(outcome.taint_id), behind, ended)
 
 
-def would_taint(preview: Preview) -> WouldTaintShape:
+def would_taint(preview: Preview) -> WouldTaint:
     """The dry run in the shape of `taint --dry-run`."""
     refs = list(preview.tainted)
     reopened = (change for change in preview.changes if change.kind == "wants" and change.before == "Successful")
-    return {
-        "would_taint": len(refs),
-        "by_dataset": dict(sorted(Counter(asset_of(ref) for ref in refs).items())),
-        "refs": refs,
-        "wants_reopened": [change.entity for change in reopened],
-    }
+    by_dataset = dict(sorted(Counter(asset_of(ref) for ref in refs).items()))
+    return WouldTaint(len(refs), by_dataset, refs, [change.entity for change in reopened])
 
 
 def untaint_command(engine: Engine, name: str, reason: str) -> UntaintPartitions:

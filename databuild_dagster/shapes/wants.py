@@ -3,106 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import NamedTuple
+
+import msgspec
 
 from databuild_dagster.engine.engine import Engine, Outcome
-from databuild_dagster.engine.why.explain import Cause, Explanation
-from databuild_dagster.engine.why.first_failures import first_failures
+from databuild_dagster.engine.why.explain import Cause
+from databuild_dagster.engine.why.first_failures import FirstFailure, first_failures
 from databuild_dagster.engine.why.want_report import WantReport
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.shapes.fields import shaped, when
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import StillKept, WantFilter, WantView
 
 
-class CauseShape(TypedDict):
-    """One step on the way to the first cause; the causes of a cause follow it, one deeper."""
-
-    ref: str
-    why: str
-    depth: int
-
-
-class ExplanationShape(TypedDict):
-    """Why a ref, or the refs of a want or request, are or are not being built."""
-
-    ref: str
-    state: str | None
-    causes: list[CauseShape]
-    #: Of a want or request: the number of wants in each state.
-    wants: NotRequired[dict[str, int]]
-
-
-def cause_shapes(causes: Iterable[Cause]) -> list[CauseShape]:
-    """Causes in their order."""
-    return [shaped(CauseShape, cause) for cause in causes]
-
-
-def explanation_shape(explanation: Explanation) -> ExplanationShape:
-    """An explanation in the shape of `explain`."""
-    answer: ExplanationShape = {
-        "ref": explanation.ref,
-        "state": explanation.state,
-        "causes": cause_shapes(explanation.causes),
-    }
-    if explanation.wants is not None:
-        answer["wants"] = explanation.wants
-    return answer
-
-
-class WantShape(TypedDict):
-    """One want."""
-
-    id: str
-    request_id: str
-    refs: Sequence[Ref]
-    state: str
-    #: What kind of requester recorded it: user, schedule, sensor, arc, job run, dagster run, or the word of a caller.
-    source: str
-    #: Which one: the name of the schedule or sensor, the instance that woke the arc, or the id of the run.
-    source_id: str | None
-    priority: int
-    created_at: str
-    expires_at: str | None
-    comment: str
-    data_timestamp: str | None
-    deadline: str | None
-    sla_missed_at: str | None
-    fail_fast: bool
-    #: Who or what recorded it.
-    actor: str
-
-
-class DerivativeWant(TypedDict):
+class DerivativeWant(msgspec.Struct, frozen=True):
     """A want that a job run recorded for refs that it missed."""
 
     id: str
     refs: Sequence[Ref]
-    state: str
+    state: WantState
 
 
-class WantReportShape(TypedDict):
+class ShownReport(msgspec.Struct, frozen=True):
     """What a want waits for, and the wants that were recorded for it."""
 
     waits_for: Sequence[Ref]
-    causes: list[CauseShape]
+    causes: Sequence[Cause]
     derivative_wants: list[DerivativeWant]
 
 
-def want_shape(want: WantView) -> WantShape:
-    """A want in the shape of `want list`."""
-    return shaped(WantShape, want, data_timestamp=when(want.data_timestamp), deadline=when(want.deadline))
-
-
-def want_report_shape(report: WantReport) -> WantReportShape:
+def shown_report(report: WantReport) -> ShownReport:
     """The fields that `want show` adds to a want."""
-    return {
-        "waits_for": report.waits_for,
-        "causes": cause_shapes(report.causes),
-        "derivative_wants": [shaped(DerivativeWant, want) for want in report.derivative_wants],
-    }
+    derivative_wants = [DerivativeWant(want.id, want.refs, want.state) for want in report.derivative_wants]
+    return ShownReport(report.waits_for, report.causes, derivative_wants)
 
 
 class RequestState(Label):
@@ -139,48 +75,39 @@ def request_state(states: Set[WantState]) -> RequestState:
     return RequestState.COMPLETED if states == {WantState.SUCCESSFUL} else RequestState.CANCELED
 
 
-class FirstFailureShape(TypedDict):
-    """A ref that failed by itself, and how many wait for it."""
-
-    ref: Ref
-    why: str
-    n_waiting: int
-
-
-class RecordedWantShape(WantShape):
+class RecordedWant(WantView, frozen=True):
     """A want that a command recorded, with the failures behind the refs of its request."""
 
-    failed_first: list[FirstFailureShape]
+    failed_first: Sequence[FirstFailure]
     hints: list[str]
 
 
-class KeptForShape(TypedDict):
+class KeptFor(msgspec.Struct, frozen=True):
     """A ref that was kept for a canceled want, and stays wanted for another one."""
 
     ref: Ref
     want: str
 
 
-class CanceledWantShape(WantShape):
+class CanceledWant(WantView, frozen=True):
     """A want that a command canceled."""
 
-    kept_for_others: list[KeptForShape]
+    kept_for_others: list[KeptFor]
 
 
-class RetriedShape(TypedDict):
+class Retried(msgspec.Struct, frozen=True):
     """The failures that a retry opened, and the wants that it recorded again."""
 
     request_id: str | None
-    opened: list[Ref]
+    opened: Sequence[Ref]
     wants: list[str]
 
 
-def recorded_wants(engine: Engine, wants: Sequence[WantView]) -> list[RecordedWantShape]:
+def recorded_wants(engine: Engine, wants: Sequence[WantView]) -> list[RecordedWant]:
     """The wants of one request in the shape of `want create`."""
     failures = first_failures(engine, {ref for want in wants for ref in want.refs})
-    named = [shaped(FirstFailureShape, failure) for failure in failures.named] if failures else []
-    hints = failures.sentences if failures else []
-    return [{**want_shape(want), "failed_first": named, "hints": hints} for want in wants]
+    named, hints = (failures.named, failures.sentences) if failures else ((), [])
+    return [extended(RecordedWant, want, failed_first=named, hints=hints) for want in wants]
 
 
 class CanceledWants(NamedTuple):
@@ -192,12 +119,13 @@ class CanceledWants(NamedTuple):
     #: The wants that were canceled, without those that were kept.
     n_canceled: int
 
-    def shape(self) -> list[CanceledWantShape]:
+    def shape(self) -> list[CanceledWant]:
         """In the shape of `want cancel`."""
-        others: dict[str, list[KeptForShape]] = {}
+        others: dict[str, list[KeptFor]] = {}
         for still in self.still_kept:
-            others.setdefault(still.want_id, []).append({"ref": still.ref, "want": still.other_want_id})
-        return [{**want_shape(want), "kept_for_others": others.get(want.id, [])} for want in [*self.wants, *self.kept]]
+            others.setdefault(still.want_id, []).append(KeptFor(still.ref, still.other_want_id))
+        named = [*self.wants, *self.kept]
+        return [extended(CanceledWant, want, kept_for_others=others.get(want.id, [])) for want in named]
 
 
 def canceled_wants(queries: Queries, ids: Sequence[str], outcome: Outcome) -> CanceledWants:
@@ -209,10 +137,7 @@ def canceled_wants(queries: Queries, ids: Sequence[str], outcome: Outcome) -> Ca
     return CanceledWants(wants, kept, queries.kept_for_others(named), n_canceled)
 
 
-def retried(queries: Queries, outcome: Outcome) -> RetriedShape:
+def retried(queries: Queries, outcome: Outcome) -> Retried:
     """The outcome of a retry in the shape of `retry`."""
-    return {
-        "request_id": outcome.request_id,
-        "opened": list(queries.tainted_by(outcome.taint_id or "")),
-        "wants": [want.id for want in queries.wants_named(outcome.request_id or "")],
-    }
+    wants = [want.id for want in queries.wants_named(outcome.request_id or "")]
+    return Retried(outcome.request_id, queries.tainted_by(outcome.taint_id or ""), wants)

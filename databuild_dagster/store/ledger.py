@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
-from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
+import msgspec
+
+from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
+from databuild_dagster.model.records import Column, Time, headline
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
 from databuild_dagster.store.backends.base import Keys
@@ -22,28 +25,23 @@ from databuild_dagster.store.queries.asking import CHAIN, Selection
 from databuild_dagster.store.store import Store, again_if_cut
 
 
-class LedgerEntry(NamedTuple):
+class LedgerEntry(msgspec.Struct, frozen=True):
     """The answer to one request for one ref (rules 8.1, 15)."""
 
     #: The request id of wants, or a Dagster run.
-    requester: str
-    ref: Ref
-    kind: Answer
+    requester: Annotated[str, Column()]
+    ref: Annotated[Ref, Column()]
+    kind: Annotated[Answer, Column()]
     #: The job run that builds it, or built it; the present one while the request waits.
-    job_run: str | None
-    uuid: str | None
-    outcome: DelegationOutcome
-    asked_at: float
-    ended_at: float | None
+    job_run: Annotated[str | None, Column("job run", wide_only=True)]
+    uuid: Annotated[str | None, Column("instance", wide_only=True)]
+    outcome: Annotated[DelegationOutcome, Column()]
+    asked_at: Annotated[Time, Column("asked", wide_only=True)]
+    ended_at: Time | None
     #: The reason of a refusal, a failure, or the end of the waiting.
-    reason: str
+    reason: Annotated[str, Column(narrow=headline)]
     #: The Dagster run that executed the job run; None for data from outside.
     dagster_run_id: str | None
-
-    @property
-    def message(self) -> str:
-        """The message of the answer; empty for a build."""
-        return MESSAGES.get(self.kind, "")
 
 
 _Outcome = DelegationOutcome

@@ -23,7 +23,7 @@ from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.command_ids import bare, with_fingerprint
 from databuild_dagster.model.errors import CommandIdUsed, DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
-from databuild_dagster.web.action import Action, By, RehearsalShape
+from databuild_dagster.web.action import Action, By, Rehearsal
 from databuild_dagster.web.authority import MAX_NAME, Actor, Authority, check_is_opened
 from databuild_dagster.web.pages import DONE, Pages, page_paths
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTooLong, flag, is_true, read_fields, text
@@ -167,7 +167,7 @@ class Acting:
 
     async def _rehearsed(
         self, action: Action, form: _Form, actor: str
-    ) -> tuple[RehearsalShape | None, DatabuildError | None]:
+    ) -> tuple[Rehearsal | None, DatabuildError | None]:
         try:
             return await self._state.act(lambda: action.rehearsal(self._state, form.values(), actor)), None
         except DatabuildError as refused:

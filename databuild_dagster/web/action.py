@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypedDict
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
 
 from databuild_dagster.bindings.registry.selections import select_names, select_refs
 from databuild_dagster.engine.engine import Engine, Outcome, Preview
@@ -49,7 +51,7 @@ class Act(Protocol):
 class Rehearse(Protocol):
     """Finds out what the action would do."""
 
-    def __call__(self, state: State, values: Values, actor: str, /) -> tuple[list[str], list[MoveShape]]: ...
+    def __call__(self, state: State, values: Values, actor: str, /) -> tuple[list[str], list[Move]]: ...
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,10 @@ class Action:
     def path(self) -> str:
         return f"/actions/{self.name}"
 
-    def rehearsal(self, state: State, values: Values, actor: str) -> RehearsalShape:
+    def rehearsal(self, state: State, values: Values, actor: str) -> Rehearsal:
         """What the action would do now. Raises what the action raises."""
         would, moves = self.rehearse(state, values, actor)
-        return {"action": self.name, "would": would, "moves": moves}
+        return Rehearsal(self.name, would, moves)
 
 
 def commanded(
@@ -96,7 +98,7 @@ def commanded(
         engine, command = state.engine, command_of(state, values)
         return answer_of(engine, command, lambda: engine.handle(command, actor=by.actor, command_id=by.command_id))
 
-    def rehearse(state: State, values: Values, actor: str) -> tuple[list[str], list[MoveShape]]:
+    def rehearse(state: State, values: Values, actor: str) -> tuple[list[str], list[Move]]:
         given = dict(values)
         if "reason" in given:
             given["reason"] = given["reason"] or _NO_REASON_YET
@@ -130,7 +132,7 @@ MAX_NAMED: Final = 20
 _KINDS: Final = {"instances": "partition", "wants": "want", "job_runs": "job run"}
 
 
-class MoveShape(TypedDict):
+class Move(msgspec.Struct, frozen=True):
     """Partitions, wants or job runs that would go from one state to another; `before` is null for new ones."""
 
     kind: str
@@ -141,21 +143,21 @@ class MoveShape(TypedDict):
     first: list[str]
 
 
-class RehearsalShape(TypedDict):
+class Rehearsal(msgspec.Struct, frozen=True):
     """What an action would do now. Nothing was recorded."""
 
     action: str
     #: Each one sentence.
     would: list[str]
-    moves: list[MoveShape]
+    moves: list[Move]
 
 
-def moves_of(preview: Preview) -> list[MoveShape]:
+def moves_of(preview: Preview) -> list[Move]:
     """The moves of a preview, from the first state of each thing to its last one."""
     return grouped_moves(preview.changes)
 
 
-def grouped_moves(changes: Iterable[Change]) -> list[MoveShape]:
+def grouped_moves(changes: Iterable[Change]) -> list[Move]:
     ends: dict[tuple[str, str], tuple[str | None, str]] = {}
     for change in changes:
         key = (change.kind, change.entity)
@@ -168,5 +170,5 @@ def grouped_moves(changes: Iterable[Change]) -> list[MoveShape]:
     return [_move(*group, names) for group, names in groups.items()]
 
 
-def _move(kind: str, before: str | None, after: str, names: Sequence[str]) -> MoveShape:
-    return {"kind": kind, "before": before, "after": after, "n": len(names), "first": sorted(names)[:MAX_NAMED]}
+def _move(kind: str, before: str | None, after: str, names: Sequence[str]) -> Move:
+    return Move(kind, before, after, len(names), sorted(names)[:MAX_NAMED])

@@ -27,20 +27,20 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
-from databuild_dagster.shapes.job_runs import CanceledJobRunShape, cancel_command, canceled_job_runs, waiting_for
-from databuild_dagster.shapes.partitions import PausedShape, ResumedShape, paused, resumed
+from databuild_dagster.shapes.job_runs import CanceledJobRun, cancel_command, canceled_job_runs, waiting_for
+from databuild_dagster.shapes.partitions import Paused, Resumed, paused
 from databuild_dagster.shapes.taints import (
-    RevertedShape,
-    TaintedShape,
-    UntaintedShape,
+    Reverted,
+    Tainted,
+    Untainted,
     revert_command,
     taint_partitions,
     untaint_command,
 )
 from databuild_dagster.shapes.wants import (
-    CanceledWantShape,
-    RecordedWantShape,
-    RetriedShape,
+    CanceledWant,
+    RecordedWant,
+    Retried,
     canceled_wants,
     recorded_wants,
     retried,
@@ -80,7 +80,7 @@ def _want(state: State, values: Values) -> CreateWants:
     )
 
 
-def _wanted(engine: Engine, command: CreateWants, handle: Handle) -> list[RecordedWantShape]:
+def _wanted(engine: Engine, command: CreateWants, handle: Handle) -> list[RecordedWant]:
     return recorded_wants(engine, engine.queries.wants_named(handle().request_id or ""))
 
 
@@ -133,7 +133,7 @@ def _cancel_job_run(state: State, values: Values) -> CancelJobRuns:
     return cancel_command(state.engine.queries, values["job_runs"], reason=reason, retry=values["keep_wants"])
 
 
-def _job_run_canceled(engine: Engine, command: CancelJobRuns, handle: Handle) -> list[CanceledJobRunShape]:
+def _job_run_canceled(engine: Engine, command: CancelJobRuns, handle: Handle) -> list[CanceledJobRun]:
     waiting = waiting_for(engine.queries, command)
     handle()
     return canceled_job_runs(engine, command, waiting)
@@ -167,7 +167,7 @@ WANT: Final = Action(
         flag("fail_fast", "Stop building the other inputs once one has failed."),
     ),
     **commanded(_want, _wanted, _would_want),
-    answer=list[RecordedWantShape],
+    answer=list[RecordedWant],
     subjects=("refs",),
 )
 CANCEL: Final = Action(
@@ -180,7 +180,7 @@ CANCEL: Final = Action(
         lambda engine, command, handle: canceled_wants(engine.queries, command.ids, handle()).shape(),
         _would_cancel,
     ),
-    answer=list[CanceledWantShape],
+    answer=list[CanceledWant],
     subjects=("wants",),
     takes_away=True,
 )
@@ -194,7 +194,7 @@ RETRY: Final = Action(
         flag("alike", "Also all partitions of their assets that failed by themselves for the same reasons."),
     ),
     **commanded(_retry, lambda engine, _, handle: retried(engine.queries, handle()), _would_retry),
-    answer=RetriedShape,
+    answer=Retried,
     subjects=("refs",),
 )
 CANCEL_JOB_RUN: Final = Action(
@@ -207,7 +207,7 @@ CANCEL_JOB_RUN: Final = Action(
         flag("keep_wants", "Keep the wants open, so that the partitions are built again."),
     ),
     **commanded(_cancel_job_run, _job_run_canceled, _would_cancel_job_run),
-    answer=list[CanceledJobRunShape],
+    answer=list[CanceledJobRun],
     subjects=("job_runs",),
     takes_away=True,
 )
@@ -236,9 +236,9 @@ def _untaint(state: State, values: Values) -> UntaintPartitions:
     return untaint_command(state.engine, values["taint"], values["reason"] or "")
 
 
-def _untainted(engine: Engine, command: UntaintPartitions, handle: Handle) -> UntaintedShape:
+def _untainted(engine: Engine, command: UntaintPartitions, handle: Handle) -> Untainted:
     handle()
-    return {"taint_id": command.taint_id}
+    return Untainted(command.taint_id)
 
 
 def _would_untaint(state: State, command: UntaintPartitions, preview: Preview) -> list[str]:
@@ -256,9 +256,9 @@ def _revert(state: State, values: Values) -> RevertCanonical:
         raise CannotRevert(ref=ref, uuid=name, why=why) from None
 
 
-def _reverted(engine: Engine, command: RevertCanonical, handle: Handle) -> RevertedShape:
+def _reverted(engine: Engine, command: RevertCanonical, handle: Handle) -> Reverted:
     handle()
-    return {"ref": command.ref, "uuid": command.uuid}
+    return Reverted(command.ref, command.uuid)
 
 
 def _would_revert(state: State, command: RevertCanonical, preview: Preview) -> list[str]:
@@ -310,7 +310,7 @@ TAINT: Final = Action(
         flag("downstream", "Also what was built from them, or will be, by recorded inputs."),
     ),
     **commanded(_taint, taint_partitions, _would_taint),
-    answer=TaintedShape,
+    answer=Tainted,
     subjects=("refs", "instances"),
     takes_away=True,
 )
@@ -320,7 +320,7 @@ UNTAINT: Final = Action(
     "Remove a taint from every instance that has it.",
     (text("taint", "The id of the taint, or its end.", required=True), REASON),
     **commanded(_untaint, _untainted, _would_untaint),
-    answer=UntaintedShape,
+    answer=Untainted,
     subjects=("taint",),
 )
 REVERT: Final = Action(
@@ -334,7 +334,7 @@ REVERT: Final = Action(
         flag("force", "Allow an instance built from data that a downstream taint covers."),
     ),
     **commanded(_revert, _reverted, _would_revert),
-    answer=RevertedShape,
+    answer=Reverted,
     subjects=("ref", "to"),
     takes_away=True,
 )
@@ -349,7 +349,7 @@ PAUSE: Final = Action(
         TERMINATE,
     ),
     **commanded(_pause, lambda engine, command, handle: paused(engine.queries, command, handle()), _would_pause),
-    answer=PausedShape,
+    answer=Paused,
     subjects=("refs",),
 )
 RESUME: Final = Action(
@@ -357,8 +357,8 @@ RESUME: Final = Action(
     "Resume",
     "End the pauses of partitions; what is wanted is built.",
     (replace(REFS, required=True), REASON),
-    **commanded(_resume, lambda _engine, _command, handle: resumed(handle()), _would_resume),
-    answer=ResumedShape,
+    **commanded(_resume, lambda _engine, _command, handle: Resumed(handle().resumed), _would_resume),
+    answer=Resumed,
     subjects=("refs",),
 )
 #: In the order of the OpenAPI document.

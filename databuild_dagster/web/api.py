@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Final, TypedDict
+from typing import Final
+
+import msgspec
 
 from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.engine.why.explain import Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
-from databuild_dagster.engine.why.explain import explain_as_of
-from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
+from databuild_dagster.engine.why.want_report import check_names, check_partition, want_reports
 from databuild_dagster.engine.wording import exactly
 from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
@@ -27,32 +29,30 @@ from databuild_dagster.shapes.bounded import (
     BoundedInstance,
     BoundedJobRunReport,
     BoundedReport,
-    BoundedWant,
     bounded_build,
     bounded_canonical,
     bounded_history,
     bounded_job_run_report,
     bounded_report,
-    bounded_want,
 )
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
-from databuild_dagster.shapes.contents import ContentsShape, allows_sample, contents_of
-from databuild_dagster.shapes.events import EventShape, FailuresShape, event_shapes, newest_failures
-from databuild_dagster.shapes.fields import shaped, when
-from databuild_dagster.shapes.graph import GraphShape, LineageShape, graph_around, lineage_of
+from databuild_dagster.shapes.contents import Contents, allows_sample, contents_of
+from databuild_dagster.shapes.events import Failures, ShownEvent, event_shapes, newest_failures
+from databuild_dagster.shapes.fields import extended, when
+from databuild_dagster.shapes.graph import Graph, Lineage, graph_around, lineage_of
 from databuild_dagster.shapes.job_runs import builds_of, find_job_runs, job_run_report
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
-from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
-from databuild_dagster.shapes.partitions import PauseShape, pause_shape, paused_refs
-from databuild_dagster.shapes.plans import PlanShape
-from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape, request_states
+from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
+from databuild_dagster.shapes.partitions import Pause, paused_refs, shown_pause
+from databuild_dagster.shapes.plans import Plan
+from databuild_dagster.shapes.wants import request_states
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter
-from databuild_dagster.store.queries.wants import WantFilter
+from databuild_dagster.store.queries.wants import CutWant, WantFilter
 from databuild_dagster.web import ledger_pages, plans
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
-from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, HeadShape
+from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, Head
 from databuild_dagster.web.state import State, check_foldable, moment_at, queries_at
 
 VERSION: Final = "v1"
@@ -66,7 +66,7 @@ NEWEST: Final = 31
 MAX_EVENTS_OF_COMMAND: Final = 100
 
 
-class DatasetShape(TypedDict):
+class ShownDataset(msgspec.Struct, frozen=True):
     """A dataset: who builds it, its partitions that were built by state, and its newest partitions."""
 
     dataset: str
@@ -79,25 +79,25 @@ class DatasetShape(TypedDict):
     newest: list[CellShape]
 
 
-class DatasetsShape(TypedDict):
+class DatasetsPage(msgspec.Struct, frozen=True):
     """The datasets of a page."""
 
     n: int
     offset: int
-    datasets: list[DatasetShape]
+    datasets: list[ShownDataset]
 
 
-class WantsShape(TypedDict):
+class WantsPage(msgspec.Struct, frozen=True):
     """Wants, newest first; `n` is the number of all that the filters admit, 10,001 for more than 10,000."""
 
     n: int
     #: Of a store with more wants, only so many of the newest ones were looked at; null if all were.
     of_newest: int | None
-    as_of: HeadShape | None
-    wants: list[BoundedWant]
+    as_of: Head | None
+    wants: list[CutWant]
 
 
-class RequestShape(TypedDict):
+class RequestPage(msgspec.Struct, frozen=True):
     """The wants of a want id or request id; the first ten with what they wait for."""
 
     n: int
@@ -106,20 +106,20 @@ class RequestShape(TypedDict):
     wants: list[BoundedReport]
 
 
-class PartitionShape(TypedDict):
+class ShownPartition(msgspec.Struct, frozen=True):
     """What readers of a ref see; `canonical` is null if the ref is missing."""
 
     ref: Ref
     state: str | None
     mark: str
     #: The event and the time that the answer is about; null for now.
-    as_of: HeadShape | None
+    as_of: Head | None
     canonical: BoundedCanonical | None
     #: Whether its author lets a few rows be shown.
     shows_rows: bool
     #: Whether its asset subscribes to others: the API has the arc.
     is_arc: bool
-    paused: PauseShape | None
+    paused: Pause | None
     #: The name to resume: the ref, or its whole asset; null if it is not paused.
     paused_by: Ref | None
 
@@ -127,16 +127,16 @@ class PartitionShape(TypedDict):
 class CalendarThenShape(CalendarShape):
     """The calendar, and the event and the time that it is about; null for now."""
 
-    as_of: HeadShape | None
+    as_of: Head | None
 
 
-class GraphThenShape(GraphShape):
+class GraphThen(Graph, frozen=True):
     """The graph, and the event and the time that it is about; null for now."""
 
-    as_of: HeadShape | None
+    as_of: Head | None
 
 
-class WantedRef(TypedDict):
+class WantedRef(msgspec.Struct, frozen=True):
     """A ref that a want names, with its mark now."""
 
     ref: Ref
@@ -144,7 +144,7 @@ class WantedRef(TypedDict):
     mark: str
 
 
-class WantRefsShape(TypedDict):
+class WantRefsPage(msgspec.Struct, frozen=True):
     """A page of the refs of a want or request, of `n`."""
 
     n: int
@@ -152,16 +152,16 @@ class WantRefsShape(TypedDict):
     refs: list[WantedRef]
 
 
-def head(state: State) -> HeadShape:
+def head(state: State) -> Head:
     """The end of the log."""
     found = state.engine.queries.head()
-    return {"seq": found.seq, "at": when(found.at) if found.seq else None}
+    return Head(found.seq, when(found.at) if found.seq else None)
 
 
-def orchestrators(state: State) -> list[OrchestratorShape]:
+def orchestrators(state: State) -> list[Orchestrator]:
     """Whether an orchestrator of each code location ticks."""
     engine = state.engine
-    return [found.shape() for found in orchestrators_of(engine, engine.queries.datasets().values())]
+    return orchestrators_of(engine, engine.queries.datasets().values())
 
 
 def builds(
@@ -191,12 +191,12 @@ def job_run(state: State, name: str) -> BoundedJobRunReport:
     return bounded_job_run_report(job_run_report(state.engine.queries, name))
 
 
-def failures(state: State) -> FailuresShape:
+def failures(state: State) -> Failures:
     """The newest failures that are not repaired, and the number of all."""
     return newest_failures(state.engine.queries)
 
 
-def events(state: State, before: int | None, limit: int) -> list[EventShape]:
+def events(state: State, before: int | None, limit: int) -> list[ShownEvent]:
     """The last events, newest first."""
     head = state.engine.queries.head().seq
     last = head if before is None else min(before - 1, head)
@@ -204,18 +204,18 @@ def events(state: State, before: int | None, limit: int) -> list[EventShape]:
     return state.events(first, last - first)[::-1]
 
 
-def log(state: State, after: int, limit: int) -> list[EventShape]:
+def log(state: State, after: int, limit: int) -> list[ShownEvent]:
     """The events after a seq, oldest first."""
     return state.events(after, limit)
 
 
-def command(state: State, id: str) -> list[EventShape]:
+def command(state: State, id: str) -> list[ShownEvent]:
     """The first events of a command."""
     queries = state.engine.queries
     return event_shapes(queries, queries.events_of_command(bare(id))[:MAX_EVENTS_OF_COMMAND])
 
 
-def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsShape:
+def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsPage:
     """The datasets by name, each with its newest partitions."""
     engine = state.engine
     specs = sorted(engine.queries.datasets().values(), key=lambda spec: spec.asset)
@@ -226,12 +226,12 @@ def datasets(state: State, search: str | None, limit: int, offset: int) -> Datas
     counts: dict[str, dict[str, int]] = {}
     for asset, instance_state, n in state.kept("ref_counts", engine.queries.ref_counts):
         counts.setdefault(asset, {})[instance_state] = n
-    found: list[DatasetShape] = []
+    found: list[ShownDataset] = []
     for spec in shown:
         asset, inputs = spec.asset, [declared.asset for declared in spec.inputs]
         states = counts.get(asset, {})
-        found.append(shaped(DatasetShape, spec, dataset=asset, inputs=inputs, states=states, newest=newest[asset]))
-    return {"n": len(specs), "offset": offset, "datasets": found}
+        found.append(extended(ShownDataset, spec, dataset=asset, inputs=inputs, states=states, newest=newest[asset]))
+    return DatasetsPage(len(specs), offset, found)
 
 
 def calendar(state: State, dataset: str, within: str | None, offset: int, as_of: int | None) -> CalendarThenShape:
@@ -240,15 +240,15 @@ def calendar(state: State, dataset: str, within: str | None, offset: int, as_of:
     spec, then = engine.queries.known_dataset(dataset), moment_at(state, as_of)
     with queries_at(state, then) as queries:
         found = calendar_of(queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
-    return {**found, "as_of": _shape_of(then)}
+    return {**found, "as_of": _head_of(then)}
 
 
-def _shape_of(then: Moment) -> HeadShape | None:
+def _head_of(then: Moment) -> Head | None:
     """Its time is exact, so that it means the same moment if it is asked for again."""
-    return None if then.seq is None or then.at is None else {"seq": then.seq, "at": exactly(then.at)}
+    return None if then.seq is None or then.at is None else Head(then.seq, exactly(then.at))
 
 
-def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
+def partition(state: State, ref: Ref, as_of: int | None) -> ShownPartition:
     """What readers of a ref see, now or when `as_of` was the last event."""
     engine = state.engine
     queries = engine.queries
@@ -256,26 +256,27 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
     then = moment_at(state, as_of)
     found = (queries.canonical([ref]) if then.seq is None else queries.canonical_at([ref], then.seq))[ref]
     pause = paused_refs(queries, [ref], then).get(ref)
-    return {
-        "ref": ref,
-        "state": None if found.state is None else found.state.value,
-        "mark": marks_of(queries, [ref])[ref] if then.seq is None else mark_of_state(found.state, is_wanted=False),
-        "as_of": _shape_of(then),
-        "canonical": None if found.state is None else bounded_canonical(queries, found, then.seq),
-        "shows_rows": allows_sample(queries, asset_of(ref)),
-        "is_arc": queries.is_arc(asset_of(ref)),
-        "paused": pause_shape(pause),
-        "paused_by": None if pause is None else pause.resumed_by,
-    }
+    state_now, now = None if found.state is None else found.state.value, then.seq is None
+    return ShownPartition(
+        ref,
+        state_now,
+        marks_of(queries, [ref])[ref] if now else mark_of_state(found.state, is_wanted=False),
+        _head_of(then),
+        None if found.state is None else bounded_canonical(queries, found, then.seq),
+        allows_sample(queries, asset_of(ref)),
+        queries.is_arc(asset_of(ref)),
+        None if pause is None else shown_pause(pause),
+        None if pause is None else pause.resumed_by,
+    )
 
 
-def explain(state: State, name: str, as_of: int | None) -> ExplanationShape:
+def explain(state: State, name: str, as_of: int | None) -> Explanation:
     """Why a ref, a want or a request is or is not being built, or was not when `as_of` was the last event."""
     then = moment_at(state, as_of)
     check_foldable(then)
     if then.seq is None or then.at is None:
-        return explanation_shape(explanation_of(state.engine, name))
-    return explanation_shape(explain_as_of(state.engine, name, then.seq, then.at))
+        return explanation_of(state.engine, name)
+    return explain_as_of(state.engine, name, then.seq, then.at)
 
 
 def history(state: State, ref: Ref, limit: int, as_of: int | None) -> list[BoundedInstance]:
@@ -286,13 +287,13 @@ def history(state: State, ref: Ref, limit: int, as_of: int | None) -> list[Bound
         return bounded_history(queries, ref, limit)
 
 
-def lineage(state: State, instance: str) -> LineageShape:
+def lineage(state: State, instance: str) -> Lineage:
     """The inputs and the consumers of an instance."""
     queries = state.engine.queries
     return lineage_of(queries, queries.full_id(IdKind.INSTANCE, instance))
 
 
-def contents(state: State, instance: str) -> ContentsShape:
+def contents(state: State, instance: str) -> Contents:
     """The files and the columns of an instance, from its manifest."""
     queries = state.engine.queries
     return contents_of(queries, queries.full_id(IdKind.INSTANCE, instance))
@@ -308,7 +309,7 @@ def wants(
     source: str | None,
     limit: int,
     as_of: int | None,
-) -> WantsShape:
+) -> WantsPage:
     """Wants, newest first, now or when `as_of` was the last event."""
     engine, then = state.engine, moment_at(state, as_of)
     which = WantFilter(
@@ -322,43 +323,43 @@ def wants(
     )
     if ref is None and (not open or then.seq is not None):
         which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT, then.seq))
-    found = find_wants(engine.queries, engine.catalog, which, limit, MAX_REFS)
+    found = engine.queries.cut_wants(which, most=limit, most_refs=MAX_REFS)
+    if not found:
+        check_names(engine.queries, engine.catalog, which)
     n = len(found) if len(found) < limit else engine.queries.n_wants(which, MAX_COUNTED + 1)
     of_newest = None if which.after_id is None else MAX_LOOKED_AT
-    wants = [bounded_want(want) for want in found]
-    return {"n": n, "of_newest": of_newest, "as_of": _shape_of(then), "wants": wants}
+    return WantsPage(n, of_newest, _head_of(then), found)
 
 
-def want(state: State, name: str) -> RequestShape:
+def want(state: State, name: str) -> RequestPage:
     """A want or a request, with what it waits for down to the first cause."""
     found, reports = want_reports(state.engine, name)
     (request_state,) = request_states(state.engine.queries, found).values()
-    return {"n": len(found), "state": request_state.value, "wants": [bounded_report(report) for report in reports]}
+    return RequestPage(len(found), request_state.value, [bounded_report(report) for report in reports])
 
 
-def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThenShape:
+def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThen:
     """The graph of instances around one, now or when `as_of` was the last event."""
     queries = state.engine.queries
     uuid = queries.full_id(IdKind.INSTANCE, instance)
     then = moment_at(state, as_of)
     found = graph_around(queries, uuid, levels, then.seq)
-    return {**found, "as_of": _shape_of(then)}
+    return extended(GraphThen, found, as_of=_head_of(then))
 
 
-def want_refs(state: State, name: str, offset: int, limit: int) -> WantRefsShape:
+def want_refs(state: State, name: str, offset: int, limit: int) -> WantRefsPage:
     """The refs of a want or request, in the order of the wants."""
     queries = state.engine.queries
     n, found = queries.refs_of_wants(queries.full_id(IdKind.WANT, name), limit, offset)
     marks = marks_of(queries, dict.fromkeys(one.ref for one in found))
-    refs: list[WantedRef] = [{"ref": one.ref, "want": one.want_id, "mark": marks[one.ref]} for one in found]
-    return {"n": n, "offset": offset, "refs": refs}
+    return WantRefsPage(n, offset, [WantedRef(one.ref, one.want_id, marks[one.ref]) for one in found])
 
 
 _LIMIT: Final = number("limit", "The number of records at most.", 100, 1, MAX_RECORDS)
 
 ROUTES: Final = (
-    ApiRoute("/head", "The end of the event log.", head, HeadShape),
-    ApiRoute("/orchestrators", "The orchestrators of the code locations.", orchestrators, list[OrchestratorShape]),
+    ApiRoute("/head", "The end of the event log.", head, Head),
+    ApiRoute("/orchestrators", "The orchestrators of the code locations.", orchestrators, list[Orchestrator]),
     ApiRoute(
         "/builds",
         "The open job runs, newest first; with `ended` or `in_state` also those among the newest 50,000 that ended.",
@@ -380,33 +381,33 @@ ROUTES: Final = (
         BoundedJobRunReport,
         (text("name", "The id of a job run, or its end.", required=True),),
     ),
-    ApiRoute("/failures", "The newest failures that are not repaired.", failures, FailuresShape),
+    ApiRoute("/failures", "The newest failures that are not repaired.", failures, Failures),
     ApiRoute(
         "/events",
         "The last events of the log, newest first.",
         events,
-        list[EventShape],
+        list[ShownEvent],
         (number("before", "Only events before this seq.", None, 1, MAX_SEQ), _LIMIT),
     ),
     ApiRoute(
         "/log",
         "The events after a seq, oldest first.",
         log,
-        list[EventShape],
+        list[ShownEvent],
         (number("after", "The seq of the last event that is known.", 0, 0, MAX_SEQ), _LIMIT),
     ),
     ApiRoute(
         "/command",
         "The events that a command recorded, oldest first; none for an unknown command.",
         command,
-        list[EventShape],
+        list[ShownEvent],
         (text("id", "The id of the command.", required=True),),
     ),
     ApiRoute(
         "/stream",
         "Follow the log from a seq, as server-sent events; the id of each is its seq.",
         log,
-        EventShape,
+        ShownEvent,
         (number("after", "The seq of the last event that is known. By default the end of the log.", None, 0, MAX_SEQ),),
         is_stream=True,
     ),
@@ -414,7 +415,7 @@ ROUTES: Final = (
         "/datasets",
         "The datasets by name, each with its newest partitions.",
         datasets,
-        DatasetsShape,
+        DatasetsPage,
         (
             text("search", "A part of the names."),
             number("limit", "The number of datasets at most.", MAX_DATASETS, 1, MAX_DATASETS),
@@ -439,7 +440,7 @@ ROUTES: Final = (
         "/partition",
         "What readers of a ref see.",
         partition,
-        PartitionShape,
+        ShownPartition,
         (
             ref("ref", "The partition.", required=True),
             AS_OF,
@@ -449,7 +450,7 @@ ROUTES: Final = (
         "/explain",
         "Why a ref, a want or a request is or is not being built.",
         explain,
-        ExplanationShape,
+        Explanation,
         (text("name", "A ref, or the id of a want or request.", required=True), AS_OF),
     ),
     ApiRoute(
@@ -463,21 +464,21 @@ ROUTES: Final = (
         "/lineage",
         "The inputs and the consumers of an instance.",
         lineage,
-        LineageShape,
+        Lineage,
         (text("instance", "The uuid, or its end.", required=True),),
     ),
     ApiRoute(
         "/contents",
         "The files and the columns of an instance.",
         contents,
-        ContentsShape,
+        Contents,
         (text("instance", "The uuid, or its end.", required=True),),
     ),
     ApiRoute(
         "/wants",
         "Wants, newest first.",
         wants,
-        WantsShape,
+        WantsPage,
         (
             flag("open", "Only wants that have not ended."),
             flag("derivative", "Also wants that job runs recorded for inputs."),
@@ -493,14 +494,14 @@ ROUTES: Final = (
         "/want",
         "A want or a request, with what it waits for.",
         want,
-        RequestShape,
+        RequestPage,
         (text("name", "The id of a want or request, or its end.", required=True),),
     ),
     ApiRoute(
         "/plan",
         "What a build of some partitions would do.",
         plans.plan,
-        PlanShape,
+        Plan,
         (plans.REFS,),
         plan=plans.QUESTION,
     ),
@@ -508,14 +509,14 @@ ROUTES: Final = (
         "/graph",
         "The graph of instances around one.",
         graph,
-        GraphThenShape,
+        GraphThen,
         (INSTANCE, number("levels", "The steps on both sides.", 2, 1, 5), AS_OF),
     ),
     ApiRoute(
         "/want_refs",
         "The refs of a want or request, in pages.",
         want_refs,
-        WantRefsShape,
+        WantRefsPage,
         (
             text("name", "The id of a want or request, or its end.", required=True),
             number("offset", "The number of refs before the first.", 0, 0, 10_000_000),

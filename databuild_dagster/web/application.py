@@ -31,7 +31,7 @@ from databuild_dagster.engine.orchestrator_notes import ANNOUNCE_EVERY_SECONDS, 
 from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.model.logs import log_failure, logger
-from databuild_dagster.shapes.fields import error_as_json
+from databuild_dagster.shapes.fields import encoded, error_as_json
 from databuild_dagster.web import openapi
 from databuild_dagster.web.acting import Acting
 from databuild_dagster.web.action import Action
@@ -209,7 +209,7 @@ async def _document(_: Request) -> Response:
 
 
 def _json(value: Any, status: int = HTTPStatus.OK) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    return Response(msgspec.json.encode(value, enc_hook=encoded), status, media_type="application/json")
 
 
 async def _refused(rendered: Pages, request: Request, error: Exception) -> Response:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
-from databuild_dagster.shapes.graph import GraphShape, NodeShape
+from typing import Any, Final, NamedTuple
 
 BOX_WIDTH: Final = 250
 BOX_HEIGHT: Final = 34
@@ -19,7 +17,7 @@ MAX_LETTERS: Final = 30
 class Box(NamedTuple):
     """An instance with the place of its upper left corner."""
 
-    node: NodeShape
+    node: dict[str, Any]
     x: int
     y: int
 
@@ -41,9 +39,9 @@ class Drawing(NamedTuple):
     n_left_out: int
 
 
-def drawn(graph: GraphShape) -> Drawing:
+def drawn(graph: dict[str, Any]) -> Drawing:
     """The places of a graph's instances."""
-    columns: dict[int, list[NodeShape]] = {}
+    columns: dict[int, list[dict[str, Any]]] = {}
     for node in graph["nodes"]:
         columns.setdefault(node["level"], []).append(node)
     rows = min(max(map(len, columns.values())), MAX_ROWS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypedDict
+from typing import Any, Final
+
+import msgspec
 
 from databuild_dagster.engine.why.want_report import check_partition
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
@@ -11,8 +13,8 @@ from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import ARC
 from databuild_dagster.shapes.ledger import (
-    JobMetricsShape,
     RequestedEntry,
+    ShownMetrics,
     entries_of_request,
     metrics_shape,
     requested_entries,
@@ -28,7 +30,7 @@ MAX_ENTRIES: Final = 500
 MAX_SEARCHED: Final = 1_000
 
 
-class LedgerShape(TypedDict):
+class LedgerPage(msgspec.Struct, frozen=True):
     """Entries of the ledger, newest first: of `n_searched` read entries, those that the filters admit.
 
     `is_cut` if there may be older entries of the same request, of the same ref, or of all.
@@ -42,11 +44,11 @@ class LedgerShape(TypedDict):
     entries: list[RequestedEntry]
 
 
-class SavingsShape(TypedDict):
+class Savings(msgspec.Struct, frozen=True):
     """What became of each job's runs. While the first count of a large store goes on, `is_counted` is false."""
 
     is_counted: bool
-    jobs: dict[str, JobMetricsShape]
+    jobs: dict[str, ShownMetrics]
 
 
 def ledger(
@@ -59,7 +61,7 @@ def ledger(
     builds: bool,
     derived: bool,
     limit: int,
-) -> LedgerShape:
+) -> LedgerPage:
     """Entries of the ledger."""
     found = _searched(state, requester, ref, with_builds=builds or kind == Answer.BUILD.value)
     if dataset is not None:
@@ -76,13 +78,9 @@ def ledger(
         and dataset in (None, asset_of(entry.ref))
         and ref in (None, entry.ref)
     ]
-    return {
-        "n": len(admitted),
-        "n_waiting": sum(entry.outcome is DelegationOutcome.WAITING for entry in admitted),
-        "n_searched": len(found),
-        "is_cut": len(found) >= MAX_SEARCHED,
-        "entries": requested_entries(requesters, admitted[:limit]),
-    }
+    n_waiting = sum(entry.outcome is DelegationOutcome.WAITING for entry in admitted)
+    entries = requested_entries(requesters, admitted[:limit])
+    return LedgerPage(len(admitted), n_waiting, len(found), len(found) >= MAX_SEARCHED, entries)
 
 
 def _searched(state: State, requester: str | None, ref: Ref | None, *, with_builds: bool) -> list[LedgerEntry]:
@@ -105,10 +103,10 @@ def _searched(state: State, requester: str | None, ref: Ref | None, *, with_buil
     return state.kept("delegations", lambda: of_store.delegations(most=MAX_SEARCHED))
 
 
-def savings(state: State) -> SavingsShape:
+def savings(state: State) -> Savings:
     """What delegation has spared, by job."""
     jobs = state.soon("savings", lambda: metrics_shape(state.made_once(_job_totals).metrics()))
-    return {"is_counted": jobs is not None, "jobs": jobs or {}}
+    return Savings(jobs is not None, jobs or {})
 
 
 def _job_totals(state: State) -> JobTotals:
@@ -120,7 +118,7 @@ ROUTES: Final = (
         "/ledger",
         "What each request got for each ref, newest first: joined or reused, and with `builds` also built.",
         ledger,
-        LedgerShape,
+        LedgerPage,
         (
             text("requester", "Only this request: its id, a Dagster run or a launch."),
             ref("ref", "Only this ref."),
@@ -136,7 +134,7 @@ ROUTES: Final = (
         "/savings",
         "What became of each job's runs, and what delegation has spared.",
         savings,
-        SavingsShape,
+        Savings,
     ),
 )
 

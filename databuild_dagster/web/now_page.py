@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import ARC
-from databuild_dagster.shapes.bounded import BoundedBuild, BoundedWant
-from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.web.routes import Ask
 
 #: Wants on the page, and open job runs, of which those of one launch share a line.
@@ -24,7 +22,7 @@ MAX_LINES: Final = 20
 class Wants(NamedTuple):
     """Wants of one source for one asset, in one state, the newest first; each wish of a person is alone."""
 
-    wants: list[BoundedWant]
+    wants: list[dict[str, Any]]
     refs: list[Ref]
     n_refs: int
 
@@ -32,7 +30,7 @@ class Wants(NamedTuple):
 class Events(NamedTuple):
     """Events of one kind and actor that came one after another; `event` is the newest."""
 
-    event: EventShape
+    event: dict[str, Any]
     n: int
 
 
@@ -53,9 +51,9 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def together(wants: Sequence[BoundedWant]) -> list[Wants]:
+def together(wants: Sequence[dict[str, Any]]) -> list[Wants]:
     """The wants that arcs and job runs recorded for one asset, together by their state; those of people one by one."""
-    groups: dict[tuple[str, ...], list[BoundedWant]] = {}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for want in wants:
         is_alone = want["source"] not in (ARC, DERIVATIVE) or want["deadline"] or not want["refs"]
         key = (want["id"],) if is_alone else (asset_of(want["refs"][0]), want["state"], want["source"], want["actor"])
@@ -70,15 +68,15 @@ def together(wants: Sequence[BoundedWant]) -> list[Wants]:
     ]
 
 
-def shortened(events: Sequence[EventShape]) -> list[Events]:
+def shortened(events: Sequence[dict[str, Any]]) -> list[Events]:
     """Events of one actor and without refs that repeat themselves as one; an event that names refs has a line of its own."""
     groups = groupby(events, lambda event: (event["type"], event["actor"], event["n_refs"] and event["seq"]))
     return [Events(group[0], len(group)) for group in (list(found) for _, found in groups)]
 
 
-def _by_launch(builds: Sequence[BoundedBuild]) -> list[list[BoundedBuild]]:
+def _by_launch(builds: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Job runs of one job that began together in one Dagster run."""
-    launches: dict[tuple[object, ...], list[BoundedBuild]] = {}
+    launches: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for build in builds:
         run = build["job_run"]
         key = (run["job"], run["state"], run["dagster_run_id"], run["started_at"])

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from databuild_dagster.shapes.fields import schema_of
 from databuild_dagster.version import __version__
 from databuild_dagster.web.acting import CONTROLS, FORM, JSON
-from databuild_dagster.web.action import Action, RehearsalShape
+from databuild_dagster.web.action import Action, Rehearsal
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import VERSION, routes
 from databuild_dagster.web.authority import SESSION_COOKIE
@@ -53,10 +54,12 @@ _SECURITY: Final = {
 
 def openapi_document() -> dict[str, Any]:
     """The document, in OpenAPI 3.1."""
-    schemas, components = msgspec.json.schema_components([route.answer for route in routes()], ref_template=_REF)
+    schemas, components = msgspec.json.schema_components(
+        [route.answer for route in routes()], ref_template=_REF, schema_hook=schema_of
+    )
     paths = {route.path: _operation(route, schema) for route, schema in zip(routes(), schemas, strict=True)}
     (*answers, rehearsal), of_actions = msgspec.json.schema_components(
-        [*(action.answer for action in actions()), RehearsalShape], ref_template=_REF
+        [*(action.answer for action in actions()), Rehearsal], ref_template=_REF, schema_hook=schema_of
     )
     for action, answer in zip(actions(), answers, strict=True):
         paths[action.path] = _action(action, {"anyOf": [answer, rehearsal]})

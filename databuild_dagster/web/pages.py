@@ -13,7 +13,7 @@ from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.shapes.bounded import BoundedInstance
+from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.shapes.history import one_before
 from databuild_dagster.web import builds_page, ledger_pages, now_page, plan_page
 from databuild_dagster.web.actions import actions
@@ -77,7 +77,7 @@ class _Answers:
     def __call__(self, name: str, /, **values: Any) -> Any:
         route = route_names()[name]
         defaults = read_parameters([known for known in route.parameters if not known.required], (), 0)
-        return route.function(self._state, **(defaults | values))
+        return json_of(route.function(self._state, **(defaults | values)))
 
     def has(self, name: str, /) -> bool:
         return name in route_names()
@@ -143,12 +143,12 @@ def _receipt_of(ask: Ask, uuid: str) -> Any:
     return or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if ask.has("receipt") else None
 
 
-def _pair_to_compare(history: Sequence[BoundedInstance], canonical: str | None) -> tuple[str, str] | None:
+def _pair_to_compare(history: Sequence[dict[str, Any]], canonical: str | None) -> tuple[Any, Any] | None:
     """The instances that the page of a partition offers to compare: the canonical or newest one, and the one before it."""
     if len(history) < 2:
         return None
     known = [(instance["uuid"], instance["live_since"] is not None) for instance in history]
-    second = canonical if canonical in dict(known[1:]) else known[-1][0]
+    second: Any = canonical if canonical in dict(known[1:]) else known[-1][0]
     first = one_before(known, second)
     return None if first is None else (first, second)
 

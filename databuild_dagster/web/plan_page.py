@@ -13,7 +13,6 @@ from databuild_dagster.engine.why.preview import Action
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import error_as_json
-from databuild_dagster.shapes.plans import StageShape
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.parameters import Parameter, choice, number, text
 from databuild_dagster.web.plans import names_in
@@ -139,7 +138,7 @@ def _command(question: PlanQuestion, refs: str, on: Mapping[str, bool]) -> str:
     return f"{question.command}{options} {typed(*names_in(refs))}"
 
 
-def drawn(stages: Sequence[StageShape]) -> Drawing:
+def drawn(stages: Sequence[dict[str, Any]]) -> Drawing:
     """The stages over time; one without a history is a bar of the least width."""
     shown = stages[:MAX_BARS]
     first = min((stage["begins_after"] for stage in shown), default=0.0)
@@ -159,6 +158,6 @@ def drawn(stages: Sequence[StageShape]) -> Drawing:
     return Drawing(_WIDTH, max(len(bars), 1) * _ROW, bars, len(stages) - len(shown))
 
 
-def _label(stage: StageShape) -> str:
+def _label(stage: dict[str, Any]) -> str:
     partitions = "1 partition" if stage["n_refs"] == 1 else f"{stage['n_refs']:,} partitions"
     return f"{stage['job']}, {partitions}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Final
+from typing import Any, Final
 
 from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.engine.why.preview import Action
@@ -11,7 +11,7 @@ from databuild_dagster.model.errors import InvalidRequest, ReachesTooFar
 from databuild_dagster.model.plan import MAX_REACHED
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.plans import PlanShape, plan_of, plan_shape
+from databuild_dagster.shapes.plans import Plan, plan_of, plan_shape
 from databuild_dagster.web.parameters import text
 from databuild_dagster.web.routes import EffectOnPage, PlanQuestion, PlanQuestions, Row
 from databuild_dagster.web.state import State
@@ -30,7 +30,7 @@ class MalformedNames(InvalidRequest):
     hint = "Write names with blanks between them; put a name with a blank between two quotation marks."
 
 
-def plan(state: State, ref: str) -> PlanShape:
+def plan(state: State, ref: str) -> Plan:
     """What a build of some refs would do."""
     refs = refs_named(state, ref)
     return plan_shape(plan_of(state.engine, refs, state.instance(), most_refs=MAX_REACHED))
@@ -58,7 +58,7 @@ def names_in(written: str) -> list[str]:
     return names
 
 
-def _rows(answer: PlanShape) -> list[Row]:
+def _rows(answer: dict[str, Any]) -> list[Row]:
     return [Row(entry["ref"], entry["job"], entry["action"], entry["reason"]) for entry in answer["jobs"]]
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -22,7 +22,6 @@ from databuild_dagster.engine.why.explain import Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of, typed
 from databuild_dagster.shapes.marks import MARKS
-from databuild_dagster.shapes.wants import CauseShape, DerivativeWant
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES
@@ -106,7 +105,7 @@ class CauseLine(NamedTuple):
     sentences: Sequence[str]
     indent: int
     #: The wants that job runs recorded for the refs.
-    wanted_by: Sequence[DerivativeWant]
+    wanted_by: Sequence[dict[str, Any]]
 
 
 class Urls:
@@ -208,7 +207,7 @@ def mark_of_state(state: str | None) -> str:
     return "missing" if state is None else _MARK_OF_STATE.get(state, "missing")
 
 
-def cause_lines(causes: Sequence[CauseShape], derivative_wants: Sequence[DerivativeWant] = ()) -> list[CauseLine]:
+def cause_lines(causes: Sequence[dict[str, Any]], derivative_wants: Sequence[dict[str, Any]] = ()) -> list[CauseLine]:
     """The causes of one ref on one line, with those of other refs that are like it."""
     return [
         CauseLine(
@@ -218,7 +217,7 @@ def cause_lines(causes: Sequence[CauseShape], derivative_wants: Sequence[Derivat
             min(found.depth, MAX_INDENT),
             [want for want in derivative_wants if not set(found.refs).isdisjoint(want["refs"])],
         )
-        for found in alike_causes(Cause(cause["ref"], cause["why"], cause["depth"]) for cause in causes)
+        for found in alike_causes(Cause(**cause) for cause in causes)
     ]
 
 

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from databuild_dagster.web.state import State
 
 
-class HeadShape(TypedDict):
+class Head(msgspec.Struct, frozen=True):
     """An event of the log, by default its end; `seq` is 0 for an empty log."""
 
     seq: int

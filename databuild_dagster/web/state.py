@@ -19,7 +19,7 @@ from databuild_dagster.data.read_plan import Moment, moment_of, store_at
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.logs import logger
-from databuild_dagster.shapes.events import EventShape, event_shapes
+from databuild_dagster.shapes.events import ShownEvent, event_shapes
 from databuild_dagster.store.queries.queries import Queries
 
 #: Questions that are answered at once; more wait. Dagster's own pages have other threads.
@@ -90,7 +90,7 @@ class State:
         self._made: dict[Any, Any] = {}
         self._lock = Lock()
         #: By seq.
-        self._events: dict[int, EventShape] = {}
+        self._events: dict[int, ShownEvent] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         _all.add(self)
 
@@ -192,7 +192,7 @@ class State:
         kept = self._kept.get(name)
         return None if kept is None else kept.answer
 
-    def events(self, after: int, most: int) -> list[EventShape]:
+    def events(self, after: int, most: int) -> list[ShownEvent]:
         """The events after a seq. They never change, so the last ones are kept: some name ten thousand refs."""
         queries = self.engine.queries
         seqs = range(after + 1, min(after + most, queries.head().seq) + 1)
@@ -203,13 +203,13 @@ class State:
             # A stretch of the log, of which some may be known.
             found = queries.events(missing[0] - 1, missing[-1] - missing[0] + 1)
             shapes = event_shapes(queries, [event for event in found if event.seq not in known])
-            known |= {shape["seq"]: shape for shape in shapes}
+            known |= {shape.seq: shape for shape in shapes}
             self._keep(shapes)
         return [known[seq] for seq in seqs]
 
-    def _keep(self, shapes: Iterable[EventShape]) -> None:
+    def _keep(self, shapes: Iterable[ShownEvent]) -> None:
         with self._lock:
-            self._events.update({shape["seq"]: shape for shape in shapes})
+            self._events.update({shape.seq: shape for shape in shapes})
             for seq in list(islice(self._events, max(len(self._events) - MAX_EVENTS, 0))):
                 del self._events[seq]
 

@@ -16,6 +16,7 @@ import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
+from databuild_dagster.shapes.fields import encoded
 from databuild_dagster.web.api import log
 from databuild_dagster.web.state import State
 
@@ -174,6 +175,9 @@ class LogStreams:
 
     def _read(self, after: int) -> list[_Sent]:
         return [
-            _Sent(event["seq"], b"id: %d\nevent: log\ndata: %s\n\n" % (event["seq"], msgspec.json.encode(event)))
+            _Sent(
+                event.seq,
+                b"id: %d\nevent: log\ndata: %s\n\n" % (event.seq, msgspec.json.encode(event, enc_hook=encoded)),
+            )
             for event in log(self._state, after, PAGE)
         ]

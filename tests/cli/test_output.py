@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import MAX_COLUMNS, MAX_WIDTH, Column, headline, listing, table
+from databuild_dagster.cli.output import MAX_COLUMNS, MAX_WIDTH, Column, listing, table
 from databuild_dagster.engine.holders import new_id
+from databuild_dagster.model.records import headline
 from databuild_dagster.model.wording import SHORT_ID
 from tests.support.project import Project
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.shapes import graph
-from databuild_dagster.shapes.graph import NotMadeYet, graph_around
+from databuild_dagster.shapes.graph import Graph, NotMadeYet, graph_around
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import as_it_was
 from tests.support.catalog import dataset
@@ -27,13 +27,10 @@ def world() -> Iterator[World]:
     world.close()
 
 
-def in_order(found: Any) -> dict[str, Any]:
+def in_order(found: Graph) -> Graph:
     """The database gives edges, and so the instances of a level, in no order."""
-    return {
-        **found,
-        "nodes": sorted(found["nodes"], key=lambda node: node["uuid"]),
-        "edges": sorted(found["edges"], key=lambda edge: (edge["input"], edge["output"])),
-    }
+    edges = sorted(found.edges, key=lambda edge: (edge.input, edge.output))
+    return replace(found, nodes=sorted(found.nodes, key=lambda node: node.uuid), edges=edges)
 
 
 def uuids_of(queries: Queries) -> list[str]:
@@ -57,8 +54,8 @@ def test_the_graph_of_an_earlier_event_is_that_of_a_fold_up_to_there(world: Worl
             for uuid in uuids_of(folded):
                 then = in_order(graph_around(world.queries, uuid, 2, seq))
                 assert then == in_order(graph_around(folded, uuid, 2))
-                n_edges += len(then["edges"])
-                n_replaced += sum(not node["canonical"] for node in then["nodes"])
+                n_edges += len(then.edges)
+                n_replaced += sum(not node.canonical for node in then.nodes)
                 n_unlike_now += then != in_order(graph_around(world.queries, uuid, 2))
 
     assert min(n_edges, n_replaced, n_unlike_now) > 0
@@ -82,8 +79,8 @@ def test_what_was_built_later_is_not_in_the_graph_of_then(world: World) -> None:
 
     graphs = [graph_around(world.queries, first, 1, seq) for seq in (before, building, world.seq)]
 
-    assert [[node["ref"] for node in found["nodes"]] for found in graphs] == [["a"], ["a"], ["a", "b"]]
-    assert [found["n_reached"] for found in graphs] == [0, 0, 1]
+    assert [[node.ref for node in found.nodes] for found in graphs] == [["a"], ["a"], ["a", "b"]]
+    assert [found.n_reached for found in graphs] == [0, 0, 1]
 
 
 def test_a_replaced_instance_was_canonical_once(world: World) -> None:
@@ -94,9 +91,9 @@ def test_a_replaced_instance_was_canonical_once(world: World) -> None:
     was_tainted = world.seq
     world.live("a")
 
-    nodes = [graph_around(world.queries, first, 1, seq)["nodes"][0] for seq in (was_canonical, was_tainted, world.seq)]
+    nodes = [graph_around(world.queries, first, 1, seq).nodes[0] for seq in (was_canonical, was_tainted, world.seq)]
 
-    assert [(node["state"], node["canonical"]) for node in nodes] == [
+    assert [(node.state, node.canonical) for node in nodes] == [
         ("Live", True),
         ("Tainted", True),
         ("Tainted", False),
@@ -114,7 +111,7 @@ def test_a_graph_that_is_too_large_says_that_it_is_cut(
     def sizes() -> list[tuple[int, int, bool]]:
         """Of the graph with two inputs, and of the graph with two outputs."""
         graphs = [graph_around(world.queries, world.uuid(ref), 1) for ref in ("c", "a")]
-        return [(len(found["nodes"]), len(found["edges"]), found["is_cut"]) for found in graphs]
+        return [(len(found.nodes), len(found.edges), found.is_cut) for found in graphs]
 
     whole = sizes()
     monkeypatch.setattr(graph, bound, most)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from databuild_dagster.engine.why.preview import annotate
 from databuild_dagster.model.plan import plan
-from databuild_dagster.shapes.plans import PlanShape, plan_shape
+from databuild_dagster.shapes.fields import json_of
+from databuild_dagster.shapes.plans import plan_shape
 from tests.support.catalog import dataset
 from tests.support.world import World
 
@@ -21,9 +24,9 @@ def shop() -> World:
     return world
 
 
-def planned(world: World, *refs: str) -> PlanShape:
+def planned(world: World, *refs: str) -> dict[str, Any]:
     datasets = {spec.asset: spec for spec in world.queries.datasets().values()}
-    return plan_shape(annotate(world.engine, plan(refs, datasets, world.catalog)))
+    return json_of(plan_shape(annotate(world.engine, plan(refs, datasets, world.catalog))))
 
 
 def test_the_stages_of_a_plan_begin_when_the_longest_chain_before_has_ended() -> None:

@@ -14,8 +14,8 @@ from databuild_dagster.model.decide.context import spec_of
 from databuild_dagster.model.errors import MissingRow
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
+from databuild_dagster.model.records import Time, time_of
 from databuild_dagster.model.rows import (
-    NEVER,
     DatasetRow,
     InstanceRow,
     JobRunRow,
@@ -144,12 +144,11 @@ class MemoryQueries:
                 return True
         return False
 
-    def taints_of(self, uuid: str) -> list[Taint]:
+    def taints_of(self, uuid: str) -> tuple[Taint, ...]:
         instance, taints = self._rows(InstanceRow).by_key[uuid], self._rows(TaintRow).by_id
         links = sorted((t, at) for (t, i), at in self._view().taint_links.items() if i == instance.id)
-        return [
-            Taint(taints[t].taint_id, taints[t].reason, taints[t].actor, taints[t].created_at, at) for t, at in links
-        ]
+        found = [taints[t] for t, canceled_at in links if canceled_at is None]
+        return tuple(Taint(row.taint_id, row.reason, row.actor, Time(row.created_at)) for row in found)
 
     # Datasets, and what is due
 
@@ -261,14 +260,13 @@ class MemoryQueries:
             source_id=row.source_id,
             comment=row.comment,
             priority=row.priority,
-            created_at=row.created_at,
-            expires_at=None if row.expires_at == NEVER else row.expires_at,
-            deadline=None if row.deadline == NEVER else row.deadline,
-            sla_missed_at=row.sla_missed_at,
-            data_timestamp=row.data_timestamp,
+            created_at=Time(row.created_at),
+            expires_at=time_of(row.expires_at),
+            deadline=time_of(row.deadline),
+            sla_missed_at=time_of(row.sla_missed_at),
+            data_timestamp=time_of(row.data_timestamp),
             fail_fast=bool(row.fail_fast),
             actor=self._log[(row.id >> ROW_BITS) - 1].actor,
-            n_refs=row.n_refs,
         )
 
     def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:

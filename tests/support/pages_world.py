@@ -92,8 +92,8 @@ defs = build_definitions([orders, revenue, ticks, named, whole, shown, mirror, s
 class PagesWorld(World):
     """A world whose partitions are those of Dagster definitions."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, url: str | None = None) -> None:
+        super().__init__(url=url)
         #: The operation that runs; None without operations.
         self.running: OperationId | None = None
         self.instance = dg.DagsterInstance.ephemeral()
@@ -131,9 +131,9 @@ class PagesWorld(World):
         self.operations.executor(MARKUP).step(self.running, 1)
 
 
-def filled(folder: Path) -> PagesWorld:
+def filled(folder: Path, url: str | None = None) -> PagesWorld:
     """A state with a partition in each state; its files are in the folder."""
-    world = PagesWorld()
+    world = PagesWorld(url)
     warehouse = Warehouse(str(folder))
     world.build(warehouse, "shown", {"n": [1], MARKUP: [ATTRIBUTE]})
     world.taint("shown", reason=MARKUP)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.graph import GraphShape, NodeShape
 from databuild_dagster.web.drawing import MAX_ROWS, drawn
 
 
-def node(name: str, level: int) -> NodeShape:
+def node(name: str, level: int) -> dict[str, Any]:
     return {"uuid": name, "ref": Ref(name), "state": "Live", "canonical": True, "live_since": None, "level": level}
 
 
-def graph(n_inputs: int) -> GraphShape:
+def graph(n_inputs: int) -> dict[str, Any]:
     inputs = [f"input@{number:03}" for number in range(n_inputs)]
     return {
         "uuid": "sum",

@@ -9,13 +9,12 @@ from starlette.testclient import TestClient
 from databuild_dagster.engine.outages import begin_outage
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.surroundings import Surrounding
-from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.web.now_page import shortened, together
 from tests.support.catalog import HERE
 from tests.support.pages_world import PagesWorld
 
 
-def event(seq: int, kind: str, *refs: str, actor: str = "orchestrator") -> EventShape:
+def event(seq: int, kind: str, *refs: str, actor: str = "orchestrator") -> dict[str, Any]:
     at = "2024-03-06T00:00:00Z"
     return {
         "seq": seq,

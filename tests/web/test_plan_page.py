@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 
 from starlette.testclient import TestClient
 
-from databuild_dagster.shapes.plans import StageShape
 from databuild_dagster.web.plan_page import MAX_BARS, MAX_ROWS, drawn
 
 
-def stage(begins_after: float, seconds: float | None) -> StageShape:
+def stage(begins_after: float, seconds: float | None) -> dict[str, Any]:
     return {
         "job": "daily",
         "n_refs": 2,

@@ -110,7 +110,7 @@ def test_events_are_the_same_whether_kept_or_read(world: PagesWorld, monkeypatch
     with ThreadPoolExecutor(4) as threads:
         answers = list(threads.map(lambda stretch: state.events(*stretch), stretches))
 
-    assert [event["seq"] for event in whole] == list(range(1, world.seq + 1))
+    assert [event.seq for event in whole] == list(range(1, world.seq + 1))
     assert answers == [whole[after : after + most] for after, most in stretches]
 
 

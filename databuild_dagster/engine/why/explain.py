@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, assert_never
+from typing import assert_never
+
+import msgspec
 
 from databuild_dagster.engine.arcs import sources_of
 from databuild_dagster.engine.engine import Engine
@@ -78,7 +79,7 @@ class OnlyLater(NotFound):
     hint = "Give a later time, or leave --as-of out to see the present state."
 
 
-class Cause(NamedTuple):
+class Cause(msgspec.Struct, frozen=True):
     """One step on the way to the first cause."""
 
     #: The ref, or the want, that it explains.
@@ -88,8 +89,7 @@ class Cause(NamedTuple):
     depth: int
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer about a ref, a want or a request."""
 
     ref: str

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.selections import ALL
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.model.wording import one_line, typed
+from databuild_dagster.model.wording import counted, one_line, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
@@ -17,7 +19,7 @@ from databuild_dagster.store.queries.queries import Queries
 MAX_NAMED = 5
 
 
-class FirstFailure(NamedTuple):
+class FirstFailure(msgspec.Struct, frozen=True):
     """A ref that failed by itself."""
 
     ref: Ref
@@ -28,11 +30,9 @@ class FirstFailure(NamedTuple):
     @property
     def sentence(self) -> str:
         wait = (
-            "no ref waits"
-            if not self.n_waiting
-            else "1 ref waits"
-            if self.n_waiting == 1
-            else f"{self.n_waiting} refs wait"
+            f"{counted(self.n_waiting, 'ref')} wait{'s' if self.n_waiting == 1 else ''}"
+            if self.n_waiting
+            else "no ref waits"
         )
         return f"{self.ref} failed first, and {wait} for it: {self.why}"
 

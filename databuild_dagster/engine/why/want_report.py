@@ -35,23 +35,22 @@ class WantReport(NamedTuple):
     derivative_wants: tuple[WantView, ...]
 
 
-def find_wants(
-    queries: Queries, catalog: Catalog, which: WantFilter, most: int, most_refs: int | None = None
-) -> list[WantView]:
-    """The newest wants of a filter, the newest first, each with all of its refs or the first `most_refs`.
+def find_wants(queries: Queries, catalog: Catalog, which: WantFilter, most: int) -> list[WantView]:
+    """The newest wants of a filter, the newest first. Raises as `check_names` if there are none."""
+    found = queries.wants(which, most=most)
+    if not found:
+        check_names(queries, catalog, which)
+    return found
 
-    Raises `UnknownAsset`, `UnknownPartition`, and `NotFound` for a source: a misspelled name has no wants either.
-    """
-    found = queries.wants(which, most=most, most_refs=most_refs)
-    if found:
-        return found
+
+def check_names(queries: Queries, catalog: Catalog, which: WantFilter) -> None:
+    """Raises `UnknownAsset`, `UnknownPartition`, and `NotFound` for a source: a misspelled name has no wants either."""
     if which.ref is not None:
         check_partition(queries, catalog, which.ref)
     if which.asset is not None:
         queries.known_dataset(which.asset)
     if which.source is not None:
         queries.check_source(which.source)
-    return []
 
 
 def check_partition(queries: Queries, catalog: Catalog, ref: Ref) -> None:
@@ -108,7 +107,7 @@ def _all_of(
     left, seen = [uuid], {uuid}
     for instance in left:
         for asker in found.get(instance, ()):
-            askers.setdefault(asker.want_id, asker)
+            askers.setdefault(asker.want, asker)
             if _is_derived(asker):
                 new = [other for other in behind.get(asker.source_id or "", ()) if other not in seen]
                 left += new

@@ -18,7 +18,6 @@ from databuild_dagster.features.clean.cleaning import Cleaner, CleaningPlan, Cle
 from databuild_dagster.features.clean.orphan_files import Unlisted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.selections import may_be_selection
-from databuild_dagster.shapes.fields import picked
 from databuild_dagster.store.queries.queries import Queries
 
 TAKE_OVER = "`databuild log take-over` shows them, and takes them over after a move, a restore or an import."
@@ -131,12 +130,12 @@ def _as_json(plan: CleaningPlan, done: CleaningResult | None, *, orphans: bool) 
     return {
         "done": done is not None,
         "instances": [
-            picked(instance, "ref", "uuid", "files", "bytes") | {"why": instance.reason.value}
-            for instance in gone.going
+            {"ref": one.ref, "uuid": one.uuid, "files": one.files, "bytes": one.bytes, "why": one.reason.value}
+            for one in gone.going
         ],
         "leftovers": [
-            picked(leftover, "path", "why", "files", "bytes") | {"orphan": leftover.is_orphan}
-            for leftover in gone.leftovers
+            {"path": one.path, "why": one.why, "files": one.files, "bytes": one.bytes, "orphan": one.is_orphan}
+            for one in gone.leftovers
         ],
         "unfinished": [instance.uuid for instance in unfinished],
         "unfinished_refs": [instance.ref for instance in unfinished],

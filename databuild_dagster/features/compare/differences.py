@@ -7,19 +7,23 @@ what is added is in `b` alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypedDict, cast
+from typing import Any, Final, Literal
+
+import msgspec
 
 from databuild_dagster.engine.why.want_report import who_asked
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.fold.demands import DERIVATIVE
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.contents import ColumnShape, ContentsShape, contents_of
-from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.shapes.contents import Contents, contents_of
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.shapes.history import one_before
-from databuild_dagster.shapes.partitions import TaintShape
-from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.instances import Instance, Taint
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse.manifest import Column
 
 #: Inputs that are named, and other differences.
 MAX_INPUTS: Final = 500
@@ -44,30 +48,30 @@ class NeverBuilt(Refused):
     hint = "`databuild explain {ref}` says why."
 
 
-class SideShape(TypedDict):
+class Side(msgspec.Struct, frozen=True):
     """One of the two instances. `note` says why its columns are not known."""
 
     uuid: str
     ref: Ref
-    state: str
+    state: InstanceState
     canonical: bool
     seq: int
-    at: str
-    live_since: str | None
     actor: str
+    job_run: str
+    at: Time
+    live_since: Time | None
     asked_by: list[str]
     job: str | None
-    job_run: str
     dagster_run_id: str | None
     rows: int | None
     bytes: int | None
     n_files: int | None
     n_inputs: int
-    taints: list[TaintShape]
+    taints: Sequence[Taint]
     note: str | None
 
 
-class InputChange(TypedDict):
+class InputChange(msgspec.Struct, frozen=True):
     """A ref of which the two read different instances; `same_rows` if one is a compaction of the other."""
 
     ref: Ref
@@ -77,7 +81,7 @@ class InputChange(TypedDict):
     same_rows: bool
 
 
-class InputsDifference(TypedDict):
+class InputsDifference(msgspec.Struct, frozen=True):
     """The inputs in which the two differ: the first of them by ref, and how many there are."""
 
     added: int
@@ -87,7 +91,7 @@ class InputsDifference(TypedDict):
     changes: list[InputChange]
 
 
-class SettingChange(TypedDict):
+class SettingChange(msgspec.Struct, frozen=True):
     """A fact of the build that differs: `kind` is code, config, tag or version."""
 
     kind: str
@@ -96,7 +100,7 @@ class SettingChange(TypedDict):
     b: Any
 
 
-class ColumnChange(TypedDict):
+class ColumnChange(msgspec.Struct, frozen=True):
     """A column of one alone, or with other types; a type ends with ` not null` where the column may have no nulls."""
 
     name: str
@@ -105,11 +109,11 @@ class ColumnChange(TypedDict):
     b: str | None
 
 
-class DiffShape(TypedDict):
+class Difference(msgspec.Struct, frozen=True):
     """What differs between two instances."""
 
-    a: SideShape
-    b: SideShape
+    a: Side
+    b: Side
     inputs: InputsDifference
     settings: list[SettingChange]
     columns: list[ColumnChange]
@@ -131,7 +135,7 @@ def instances_to_compare(queries: Queries, ref: Ref, first: str | None, second: 
     return first, second
 
 
-def diff_of(queries: Queries, first: str, second: str) -> DiffShape:
+def diff_of(queries: Queries, first: str, second: str) -> Difference:
     """The differences of two instances by their whole uuids. Raises `NotFound`."""
     both = (first, second)
     known = {instance.uuid: instance for instance in queries.instances_named(both)}
@@ -142,55 +146,36 @@ def diff_of(queries: Queries, first: str, second: str) -> DiffShape:
     made_with = queries.made_with(both)
     a, b = (_side(queries, known[uuid], found) for uuid, found in zip(both, contents, strict=True))
     counts, pairs = queries.input_differences(first, second, MAX_INPUTS)
-    has_columns = not any(found["note"] for found in contents)
-    return {
-        "a": a,
-        "b": b,
-        "inputs": {
-            "added": counts.added,
-            "removed": counts.removed,
-            "changed": counts.replaced,
-            "same": b["n_inputs"] - counts.added - counts.replaced,
-            "changes": [
-                {
-                    "ref": pair.ref,
-                    "change": _change(pair.first, pair.second),
-                    "a": pair.first,
-                    "b": pair.second,
-                    "same_rows": pair.is_same_rows,
-                }
-                for pair in pairs
-            ],
-        },
-        "settings": _settings(*(_code(known[uuid], made_with.get(uuid)) for uuid in both))[:MAX_SETTINGS],
-        "columns": _columns(*(found["columns"] for found in contents)) if has_columns else [],
-    }
+    differing = [
+        InputChange(pair.ref, _change(pair.first, pair.second), pair.first, pair.second, pair.is_same_rows)
+        for pair in pairs
+    ]
+    n_same = b.n_inputs - counts.added - counts.replaced
+    settings = _settings(*(_code(known[uuid], made_with.get(uuid)) for uuid in both))[:MAX_SETTINGS]
+    columns = [] if any(found.note for found in contents) else _columns(*(found.columns for found in contents))
+    inputs = InputsDifference(counts.added, counts.removed, counts.replaced, n_same, differing)
+    return Difference(a, b, inputs, settings, columns)
 
 
-def _side(queries: Queries, instance: Instance, contents: ContentsShape) -> SideShape:
+def _side(queries: Queries, instance: Instance, contents: Contents) -> Side:
     uuid = instance.uuid
     data = queries.data_facts([uuid])[uuid]
     job_run = queries.job_run(instance.job_run)
     askers = who_asked(queries, [uuid])[uuid]
     named = dict.fromkeys(asker.actor for asker in askers if asker.source != DERIVATIVE)
-    found: dict[str, Any] = {
-        **picked(instance, "uuid", "ref", "state", "canonical", "seq", "actor", "job_run"),
-        "at": when(instance.at),
-        "live_since": when(instance.live_at),
-        "asked_by": list(named)[:MAX_ASKERS],
-        "job": job_run.job if job_run else None,
-        "dagster_run_id": job_run.dagster_run_id if job_run else None,
-        "rows": data.rows,
-        "bytes": data.bytes,
-        "n_files": data.files,
-        "n_inputs": queries.n_inputs_of([uuid]).get(uuid, 0),
-        "taints": [
-            picked(taint, "taint_id", "reason", "actor", "created_at")
-            for taint in queries.taints_in_force([uuid]).get(uuid, ())
-        ],
-        "note": contents["note"],
-    }
-    return cast("SideShape", found)
+    return extended(
+        Side,
+        instance,
+        data,
+        live_since=instance.live_at,
+        asked_by=list(named)[:MAX_ASKERS],
+        job=job_run.job if job_run else None,
+        dagster_run_id=job_run.dagster_run_id if job_run else None,
+        n_files=data.files,
+        n_inputs=queries.n_inputs_of([uuid]).get(uuid, 0),
+        taints=queries.taints_in_force([uuid]).get(uuid, ()),
+        note=contents.note,
+    )
 
 
 #: A fact by its kind and its name.
@@ -218,29 +203,21 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _settings(first: _Settings, second: _Settings) -> list[SettingChange]:
     differing = [key for key in dict.fromkeys([*first, *second]) if first.get(key) != second.get(key)]
-    return [
-        {"kind": kind, "name": name, "a": first.get((kind, name)), "b": second.get((kind, name))}
-        for kind, name in sorted(differing)
-    ]
+    return [SettingChange(*key, first.get(key), second.get(key)) for key in sorted(differing)]
 
 
-def _columns(first: Sequence[ColumnShape], second: Sequence[ColumnShape]) -> list[ColumnChange]:
+def _columns(first: Sequence[Column], second: Sequence[Column]) -> list[ColumnChange]:
     """In the order of the second instance; columns of the first one alone come last."""
-    before, after = ({column["name"]: _type(column) for column in columns} for columns in (first, second))
+    before, after = ({column.name: _type(column) for column in columns} for columns in (first, second))
     return [
-        {
-            "name": name,
-            "change": _change(before.get(name), after.get(name)),
-            "a": before.get(name),
-            "b": after.get(name),
-        }
+        ColumnChange(name, _change(before.get(name), after.get(name)), before.get(name), after.get(name))
         for name in dict.fromkeys([*after, *before])
         if before.get(name) != after.get(name)
     ]
 
 
-def _type(column: ColumnShape) -> str:
-    return column["type"] if column["nullable"] else f"{column['type']} not null"
+def _type(column: Column) -> str:
+    return column.type if column.nullable else f"{column.type} not null"
 
 
 def _change(first: object, second: object) -> Change:

@@ -7,9 +7,9 @@ from threading import BoundedSemaphore
 from typing import Any, Final
 
 from databuild_dagster.engine.why.want_report import check_partition
-from databuild_dagster.features.compare.differences import DiffShape, diff_of
+from databuild_dagster.features.compare.differences import Difference, diff_of
 from databuild_dagster.features.compare.receipts import MAX_ENTRIES, ShownReceipt, shown_receipt
-from databuild_dagster.features.compare.samples import SampleShape, sample_of
+from databuild_dagster.features.compare.samples import ShownSample, sample_of
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.store.queries.ids import IdKind
@@ -31,7 +31,7 @@ class TooManySamples(DatabuildError):
     hint = "Try again in some seconds."
 
 
-def diff(state: State, a: str, b: str) -> DiffShape:
+def diff(state: State, a: str, b: str) -> Difference:
     """What differs between two instances."""
     queries = state.engine.queries
     return diff_of(queries, *(queries.full_id(IdKind.INSTANCE, text) for text in (a, b)))
@@ -43,7 +43,7 @@ def receipt(state: State, instance: str, limit: int) -> ShownReceipt:
     return shown_receipt(queries, queries.full_id(IdKind.INSTANCE, instance), limit)
 
 
-def sample(state: State, ref: Ref) -> SampleShape:
+def sample(state: State, ref: Ref) -> ShownSample:
     """A few rows of what readers of a ref see, if the author of its asset allows it. Raises `TooManySamples`."""
     engine = state.engine
     check_partition(engine.queries, engine.catalog, ref)
@@ -60,7 +60,7 @@ ROUTES: Final = (
         "/diff",
         "What differs between two instances: inputs, code, configuration, rows, columns.",
         diff,
-        DiffShape,
+        Difference,
         (
             text("a", "The uuid of the earlier instance, or its end.", required=True),
             text("b", "The uuid of the later instance, or its end.", required=True),
@@ -77,7 +77,7 @@ ROUTES: Final = (
         "/sample",
         "A few rows of what readers of a ref see, if the author of its asset allows it.",
         sample,
-        SampleShape,
+        ShownSample,
         (ref("ref", "The partition.", required=True),),
     ),
 )

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import MadeWith
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.contents import NO_FILES, REMOVED_NOTE, unreadable_note
-from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, kept_manifests, read_manifest
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, kept_manifests, read_manifest
 from databuild_dagster.warehouse.threads import in_threads
 
 #: Instances of a receipt on the pages, inputs of each that are named, and files.
@@ -37,21 +42,12 @@ class NoReceipt(Refused):
     hint = "`databuild history {ref}` lists what it has."
 
 
-class ReceiptFile(TypedDict):
-    """A file with its checksum."""
-
-    uri: str
-    bytes: int
-    rows: int
-    checksum: str
-
-
-class ReceiptEntry(TypedDict):
+class ReceiptEntry(msgspec.Struct, frozen=True):
     """One instance behind a receipt. Without a launch of ours, or with one of an older version, code and environment are null."""
 
     uuid: str
     ref: Ref
-    state: str
+    state: InstanceState
     code_version: str | None
     job_run: str
     code: str | None
@@ -60,16 +56,16 @@ class ReceiptEntry(TypedDict):
     versions: dict[str, str] | None
     job: str | None
     dagster_run_id: str | None
-    live_since: str | None
+    live_since: Time | None
     inputs: Sequence[str]
     origin: str | None
     rows: int | None
     schema: list[list[str]] | None
-    files: list[ReceiptFile]
+    files: Sequence[FileEntry]
     manifest: str | None
 
 
-class ReceiptShape(TypedDict):
+class Receipt(msgspec.Struct, frozen=True):
     """The instances behind an instance, the oldest first, itself the last."""
 
     ref: Ref
@@ -77,7 +73,7 @@ class ReceiptShape(TypedDict):
     instances: list[ReceiptEntry]
 
 
-class ShownEntry(ReceiptEntry):
+class ShownEntry(ReceiptEntry, frozen=True):
     """An entry with the first of its inputs and files; `note` says why files are not known."""
 
     n_inputs: int
@@ -85,7 +81,7 @@ class ShownEntry(ReceiptEntry):
     note: str | None
 
 
-class ShownReceipt(TypedDict):
+class ShownReceipt(msgspec.Struct, frozen=True):
     """The nearest instances behind an instance, itself first. If `is_cut`, there are more."""
 
     ref: Ref
@@ -94,18 +90,14 @@ class ShownReceipt(TypedDict):
     instances: list[ShownEntry]
 
 
-def receipt_of(queries: Queries, ref: Ref, uuid: str | None) -> ReceiptShape:
+def receipt_of(queries: Queries, ref: Ref, uuid: str | None) -> Receipt:
     """The whole receipt of an instance of a ref. Raises `NoReceipt`, `ManifestMissing`, `ManifestDamaged`."""
     lineage = queries.lineage(uuid) if uuid is not None else []
     found = next((instance for instance in lineage if instance.uuid == uuid), None)
     if uuid is None or found is None or found.ref != ref or found.live_at is None:
         raise NoReceipt(ref=ref, which="" if uuid is None else f" {uuid}")
     records = _records(queries, lineage)
-    return {
-        "ref": ref,
-        "uuid": uuid,
-        "instances": [_entry(instance, records, _manifest_of(instance)) for instance in lineage],
-    }
+    return Receipt(ref, uuid, [_entry(instance, records, _manifest_of(instance)) for instance in lineage])
 
 
 def shown_receipt(queries: Queries, uuid: str, most: int = MAX_ENTRIES) -> ShownReceipt:
@@ -118,20 +110,16 @@ def shown_receipt(queries: Queries, uuid: str, most: int = MAX_ENTRIES) -> Shown
     records = _records(queries, instances)
     manifests = _shown_manifests(instances)
     n_inputs = queries.n_inputs_of(near.inputs)
-    return {
-        "ref": instances[0].ref,
-        "uuid": uuid,
-        "is_cut": near.is_cut,
-        "instances": [
-            _shown_entry(
-                instance._replace(inputs=tuple(near.inputs[instance.uuid][:MAX_INPUTS])),
-                records,
-                manifests[instance.uuid],
-                n_inputs.get(instance.uuid, 0),
-            )
-            for instance in instances
-        ],
-    }
+    entries = [
+        _shown_entry(
+            instance._replace(inputs=tuple(near.inputs[instance.uuid][:MAX_INPUTS])),
+            records,
+            manifests[instance.uuid],
+            n_inputs.get(instance.uuid, 0),
+        )
+        for instance in instances
+    ]
+    return ShownReceipt(instances[0].ref, uuid, near.is_cut, entries)
 
 
 class _Records(NamedTuple):
@@ -149,20 +137,19 @@ def _records(queries: Queries, instances: Sequence[Instance]) -> _Records:
 
 def _entry(instance: Instance, records: _Records, manifest: Manifest | None) -> ReceiptEntry:
     job_run, made_with = records.job_runs.get(instance.job_run), records.made_with.get(instance.uuid)
-    entry: dict[str, Any] = {
-        **picked(instance, "uuid", "ref", "state", "code_version", "job_run"),
+    return extended(
+        ReceiptEntry,
+        instance,
         **{name: getattr(made_with, name, None) for name in ("code", "config", "tags", "versions")},
-        "job": job_run.job if job_run else None,
-        "dagster_run_id": job_run.dagster_run_id if job_run else None,
-        "live_since": when(instance.live_at),
-        "inputs": list(instance.inputs),
-        "origin": None if instance.manifest_uri else "outside",
-        "rows": manifest.rows if manifest else None,
-        "schema": [[column.name, column.type] for column in manifest.schema.columns] if manifest else None,
-        "files": [picked(file, "uri", "bytes", "rows", "checksum") for file in manifest.files] if manifest else [],
-        "manifest": instance.manifest_uri,
-    }
-    return entry  # type: ignore[return-value]
+        job=job_run.job if job_run else None,
+        dagster_run_id=job_run.dagster_run_id if job_run else None,
+        live_since=instance.live_at,
+        origin=None if instance.manifest_uri else "outside",
+        rows=manifest.rows if manifest else None,
+        schema=[[column.name, column.type] for column in manifest.schema.columns] if manifest else None,
+        files=manifest.files if manifest else (),
+        manifest=instance.manifest_uri,
+    )
 
 
 def _manifest_of(instance: Instance) -> Manifest | None:
@@ -229,12 +216,6 @@ def _read(instance: Instance) -> _Read:
 
 def _shown_entry(instance: Instance, records: _Records, read: _Read, n_inputs: int) -> ShownEntry:
     entry = _entry(instance, records, read.manifest)
-    files = entry["files"]
-    return {
-        **entry,
-        "files": [{**file, "uri": PurePosixPath(file["uri"]).name} for file in files[:MAX_FILES]],
-        "manifest": None,
-        "n_inputs": n_inputs,
-        "n_files": len(files),
-        "note": read.note,
-    }
+    files = [replace(file, uri=PurePosixPath(file.uri).name) for file in entry.files[:MAX_FILES]]
+    n_files = len(entry.files)
+    return extended(ShownEntry, entry, files=files, manifest=None, n_inputs=n_inputs, n_files=n_files, note=read.note)

@@ -7,8 +7,11 @@ bytes, and all ranges together have a bound, as has their time. A column that do
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.model.errors import DatabuildError, Refused
@@ -49,28 +52,28 @@ class RowsUnreadable(DatabuildError):
     hint = "`databuild read --limit 20 {ref}` says why."
 
 
-class SampleColumn(TypedDict):
+class SampleColumn(msgspec.Struct, frozen=True):
     """A column of a sample, with the type that its writer gave it."""
 
     name: str
     type: str
 
 
-class SampleShape(TypedDict):
+class ShownSample(msgspec.Struct, frozen=True):
     """The first rows of the first file with rows; a cell is text, null for no value. `left_out` are columns that take too long."""
 
     ref: Ref
     uuid: str
-    state: str
+    state: InstanceState
     n_rows: int
     n_files: int
     file: str | None
     columns: list[SampleColumn]
-    left_out: list[str]
+    left_out: Sequence[str]
     rows: list[list[str | None]]
 
 
-def sample_of(queries: Queries, ref: Ref) -> SampleShape:
+def sample_of(queries: Queries, ref: Ref) -> ShownSample:
     """The first rows of the canonical instance. Raises `SampleNotAllowed`, `NoRowsHere`, `RowsUnreadable`."""
     asset = asset_of(ref)
     if not allows_sample(queries, asset):
@@ -90,17 +93,17 @@ def sample_of(queries: Queries, ref: Ref) -> SampleShape:
         # The message has the path.
         raise RowsUnreadable(ref=ref, kind=type(error).__name__) from error
     types = {column.name: column.type for column in manifest.schema.columns}
-    return {
-        "ref": ref,
-        "uuid": canonical.uuid,
-        "state": canonical.state.value,
-        "n_rows": manifest.rows,
-        "n_files": len(manifest.files),
-        "file": None if file is None else PurePosixPath(file.uri).name,
-        "columns": [{"name": name, "type": types.get(name, "")} for name in sample.columns],
-        "left_out": list(sample.left_out),
-        "rows": [[cell_text(value) for value in row] for row in sample.rows],
-    }
+    return ShownSample(
+        ref,
+        canonical.uuid,
+        canonical.state,
+        manifest.rows,
+        len(manifest.files),
+        None if file is None else PurePosixPath(file.uri).name,
+        [SampleColumn(name, types.get(name, "")) for name in sample.columns],
+        sample.left_out,
+        [[cell_text(value) for value in row] for row in sample.rows],
+    )
 
 
 def _why_not(canonical: Canonical) -> str | None:

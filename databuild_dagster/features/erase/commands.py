@@ -16,7 +16,6 @@ from databuild_dagster.features.erase.erased_tables import ErasedTables
 from databuild_dagster.features.erase.erasing import Eraser, Receipt, Survey
 from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.shapes.fields import picked
 
 
 @click.command()
@@ -80,16 +79,18 @@ def _survey_as_json(dataset: str, where: str, survey: Survey) -> dict[str, Any]:
         "where_sha256": sha256(where.encode()).hexdigest(),
         "instances": [
             {
-                **picked(match, "ref", "uuid"),
+                "ref": match.ref,
+                "uuid": match.uuid,
                 "action": _action(match.is_read),
-                **picked(match.counted, "rows", "matched"),
+                "rows": match.counted.rows,
+                "matched": match.counted.matched,
                 "files": len(match.manifest.files),
                 "files_matched": len(match.by_file),
             }
             for match in survey.matches
         ],
         "matched": survey.matched,
-        "read": picked(survey, "instances", "files", "rows"),
+        "read": {"instances": survey.instances, "files": survey.files, "rows": survey.rows},
         "leftovers": [one._asdict() for one in survey.leftovers.listed],
         "downstream": survey.downstream,
         "not_done": [one._asdict() for one in survey.not_done_yet],
@@ -122,17 +123,21 @@ def _action(is_read: bool) -> str:
 
 
 def _receipt_as_json(receipt: Receipt) -> dict[str, Any]:
+    proof = receipt.proof
     return {
         "done": True,
         "complete": receipt.is_complete,
         "dataset": receipt.asset,
-        **picked(receipt.erasure, "where_sha256", "reason"),
+        "where_sha256": receipt.erasure.where_sha256,
+        "reason": receipt.erasure.reason,
         "by": receipt.by,
         "rewritten": [one._asdict() for one in receipt.rewritten],
         "removed": [
             {
-                **picked(match, "ref", "uuid"),
-                **picked(match.counted, "rows", "matched"),
+                "ref": match.ref,
+                "uuid": match.uuid,
+                "rows": match.counted.rows,
+                "matched": match.counted.matched,
                 "files": len(match.manifest.files),
             }
             for match in receipt.removed
@@ -141,7 +146,8 @@ def _receipt_as_json(receipt: Receipt) -> dict[str, Any]:
         "downstream": receipt.downstream,
         "not_done": [one._asdict() for one in receipt.not_done],
         "outside": [one._asdict() for one in receipt.outside],
-        "proof": None if receipt.proof is None else picked(receipt.proof, "instances", "files", "rows", "matched"),
+        "proof": proof
+        and {"instances": proof.instances, "files": proof.files, "rows": proof.rows, "matched": proof.matched},
     }
 
 

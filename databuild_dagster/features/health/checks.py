@@ -21,7 +21,7 @@ from databuild_dagster.engine.orchestrator_notes import RESTART_SECONDS, absence
 from databuild_dagster.engine.outages import in_words, outages
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.wording import counted
-from databuild_dagster.shapes.orchestrators import Orchestrator
+from databuild_dagster.shapes.orchestrators import differing_versions
 from databuild_dagster.store.errors import NewerStore, OlderProjection, StoreReplaced, StoreSilent
 from databuild_dagster.store.queries.wants import WantFilter
 
@@ -135,7 +135,7 @@ def _versions(engine: Engine, built: _Built) -> Iterator[tuple[str, bool]]:
     since = engine.clock() - RESTART_SECONDS
     for location in built:
         code = [noted for noted in code_at_work(engine, location) if noted.at >= since]
-        if differs := Orchestrator(location, None, None, code, []).versions:
+        if differs := differing_versions(location, code):
             yield differs, False
 
 

@@ -37,7 +37,7 @@ class ArcLot(NamedTuple):
     #: The canonical instance, None if there is none.
     uuid: str | None
     #: It is live, and a source has a newer instance.
-    is_stale: bool
+    stale: bool
     #: The reason of a failure.
     reason: str | None
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.set_aside import arc_name
+from databuild_dagster.model.arcs import ArcState
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.records import Column, Time, time_of
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.shapes.calendar import CellShape, newest_cells
 from databuild_dagster.shapes.calendar_keys import keys_of
-from databuild_dagster.shapes.fields import picked, when
-from databuild_dagster.store.queries.queries import Firing, Queries
-
-if TYPE_CHECKING:
-    from databuild_dagster.features.lots.arc_lots import ArcLot
+from databuild_dagster.shapes.fields import extended
+from databuild_dagster.store.queries.queries import Firing, LateInput, Queries
 
 #: The newest partitions of an arc and of each of its sources.
 NEWEST: Final = 18
@@ -32,20 +33,20 @@ class NoArc(InvalidRequest):
     hint = "`databuild arc list` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
 
 
-class ArcLotShape(TypedDict):
+class ShownArcLot(msgspec.Struct, frozen=True):
     """A lot of an arc; `lot` is null where the partitions of the arc are no lots."""
 
-    arc: str
-    lot: str | None
-    ref: Ref
-    state: str
-    stale: bool
-    uuid: str | None
-    reason: str | None
-    sources: list[str]
+    arc: Annotated[str, Column(wide_only=True)]
+    lot: Annotated[str | None, Column()]
+    ref: Annotated[Ref, Column()]
+    state: Annotated[ArcState, Column()]
+    uuid: Annotated[str | None, Column("instance")]
+    reason: Annotated[str | None, Column(wide_only=True)]
+    stale: Annotated[bool, Column()]
+    sources: Annotated[list[str], Column(wide_only=True)]
 
 
-class SourceShape(TypedDict):
+class ShownSource(msgspec.Struct, frozen=True):
     """A dataset that an arc subscribes to, with its newest partitions."""
 
     asset: str
@@ -55,73 +56,67 @@ class SourceShape(TypedDict):
     newest: list[CellShape]
 
 
-class WokenShape(TypedDict):
+class Woken(msgspec.Struct, frozen=True):
     """The newest source instance that woke an arc; `at` is the time of its data."""
 
     ref: Ref
     uuid: str
-    at: str | None
+    at: Time | None
     seq: int
 
 
-class ArcShape(TypedDict):
+class ShownArc(msgspec.Struct, frozen=True):
     """An arc: its sources, its job and its own lots."""
 
     arc: str
     job: str
     location: str
     follow_late: bool
-    sources: list[SourceShape]
+    sources: list[ShownSource]
     #: The partitions that exist now; those that were built, by state.
     n: int
     states: dict[str, int]
     newest: list[CellShape]
-    woken: WokenShape | None
+    woken: Woken | None
     #: Why the arc is not followed now; null while it is.
     set_aside: str | None
 
 
-class ChainShape(TypedDict):
+class Chain(msgspec.Struct, frozen=True):
     """Arcs that are connected, sources first."""
 
     #: The assets by the number of arcs before them.
     levels: list[list[str]]
-    arcs: list[ArcShape]
+    arcs: list[ShownArc]
 
 
-class ArcsShape(TypedDict):
+class ArcsPage(msgspec.Struct, frozen=True):
     """Chains by the names of their arcs; `n` counts the arcs of all chains."""
 
     n: int
     offset: int
-    chains: list[ChainShape]
+    chains: list[Chain]
 
 
-class LateShape(TypedDict):
+class Late(msgspec.Struct, frozen=True):
     """An input that got new data after a lot was built: the lot is stale."""
 
     ref: Ref
     uuid: str
-    built_at: str
+    built_at: Time | None
     source: Ref
     source_uuid: str
-    arrived_at: str
+    arrived_at: Time | None
 
 
-class ArcDetailShape(TypedDict):
+class ArcDetail(msgspec.Struct, frozen=True):
     """An arc with some of its lots, the newest first, and the late data of these."""
 
-    arc: ArcShape
+    arc: ShownArc
     n: int
     offset: int
-    lots: list[ArcLotShape]
-    late: list[LateShape]
-
-
-def arc_lot_shape(lot: ArcLot, sources: list[str]) -> ArcLotShape:
-    """A lot in the shape of `arc list`."""
-    fields = picked(lot, "arc", "lot", "ref", "state", "uuid", "reason")
-    return cast("ArcLotShape", {**fields, "stale": lot.is_stale, "sources": sources})
+    lots: list[ShownArcLot]
+    late: list[Late]
 
 
 def sources_of(dataset: DatasetSpec) -> list[str]:
@@ -149,22 +144,22 @@ class Arcs:
         self._instance = instance
         self._counts = counts
 
-    def chains(self, search: str | None, limit: int, offset: int) -> ArcsShape:
+    def chains(self, search: str | None, limit: int, offset: int) -> ArcsPage:
         """Chains of arcs of which one has this in its name or in that of a source."""
         chains = _chains(arcs_in_force(self._engine.queries))
         if search:
             chains = [chain for chain in chains if any(search.lower() in name.lower() for name in _names(chain))]
         arcs = [spec for chain in chains for spec in chain]
         shown = arcs[offset : offset + limit]
-        shapes = {shape["arc"]: shape for shape in self._shapes(shown)}
-        found: list[ChainShape] = []
+        shapes = {shape.arc: shape for shape in self._shapes(shown)}
+        found: list[Chain] = []
         for chain in chains:
             of_chain = [shapes[spec.asset] for spec in chain if spec.asset in shapes]
             if of_chain:
-                found.append({"levels": _levels(chain), "arcs": of_chain})
-        return {"n": len(arcs), "offset": offset, "chains": found}
+                found.append(Chain(_levels(chain), of_chain))
+        return ArcsPage(len(arcs), offset, found)
 
-    def arc(self, name: str, limit: int, offset: int) -> ArcDetailShape:
+    def arc(self, name: str, limit: int, offset: int) -> ArcDetail:
         """An arc with its newest lots. Raises `NoArc`, `UnknownAsset`."""
         from databuild_dagster.features.lots.arc_lots import lots_of_arc
 
@@ -175,26 +170,11 @@ class Arcs:
         refs = [make_ref(spec.asset, key) for key in newest_first]
         lots = list(lots_of_arc(queries, self._instance(), spec, refs))
         sources = sources_of(spec)
-        late = queries.late_inputs([lot.uuid for lot in lots if lot.is_stale and lot.uuid is not None], MAX_LATE)
-        return {
-            "arc": self._shapes([spec])[0],
-            "n": len(keys),
-            "offset": offset,
-            "lots": [arc_lot_shape(lot, sources) for lot in lots],
-            "late": [
-                {
-                    "ref": found.built_ref,
-                    "uuid": found.built_uuid,
-                    "built_at": when(found.built_at) or "",
-                    "source": found.ref,
-                    "source_uuid": found.uuid,
-                    "arrived_at": when(found.arrived_at) or "",
-                }
-                for found in late
-            ],
-        }
+        late = queries.late_inputs([lot.uuid for lot in lots if lot.stale and lot.uuid is not None], MAX_LATE)
+        shown = [extended(ShownArcLot, lot, sources=sources) for lot in lots]
+        return ArcDetail(self._shapes([spec])[0], len(keys), offset, shown, [_late(found) for found in late])
 
-    def _shapes(self, arcs: Sequence[DatasetSpec]) -> list[ArcShape]:
+    def _shapes(self, arcs: Sequence[DatasetSpec]) -> list[ShownArc]:
         queries, now = self._engine.queries, self._engine.clock()
         specs = {spec.asset: spec for spec in queries.datasets().values()}
         named = {name for spec in arcs for name in (spec.asset, *sources_of(spec)) if name in specs}
@@ -202,32 +182,35 @@ class Arcs:
         firings = queries.last_firings(spec.asset for spec in arcs)
         asides = {aside.name: aside.reason for aside in queries.asides_of([arc_name(spec.asset) for spec in arcs])}
         return [
-            {
-                "arc": spec.asset,
-                "job": spec.job,
-                "location": spec.location,
-                "follow_late": isinstance(spec.arc, ArcSpec) and spec.arc.follow_late,
-                "sources": [_source(name, specs.get(name), newest.get(name, [])) for name in sources_of(spec)],
-                "n": len(keys_of(spec, self._instance, now)),
-                "states": dict(self._counts.get(spec.asset, {})),
-                "newest": newest[spec.asset],
-                "woken": _woken(firings.get(spec.asset)),
-                "set_aside": asides.get(arc_name(spec.asset)),
-            }
+            ShownArc(
+                spec.asset,
+                spec.job,
+                spec.location,
+                isinstance(spec.arc, ArcSpec) and spec.arc.follow_late,
+                [_source(name, specs.get(name), newest.get(name, [])) for name in sources_of(spec)],
+                len(keys_of(spec, self._instance, now)),
+                dict(self._counts.get(spec.asset, {})),
+                newest[spec.asset],
+                _woken(firings.get(spec.asset)),
+                asides.get(arc_name(spec.asset)),
+            )
             for spec in arcs
         ]
 
 
-def _source(name: str, spec: DatasetSpec | None, newest: list[CellShape]) -> SourceShape:
+def _late(found: LateInput) -> Late:
+    built_at, arrived_at = time_of(found.built_at), time_of(found.arrived_at)
+    return Late(found.built_ref, found.built_uuid, built_at, found.ref, found.uuid, arrived_at)
+
+
+def _source(name: str, spec: DatasetSpec | None, newest: list[CellShape]) -> ShownSource:
     """An asset that is registered no longer has no kind."""
     is_arc = spec is not None and isinstance(spec.arc, ArcSpec)
-    return {"asset": name, "kind": None if spec is None else spec.kind.value, "is_arc": is_arc, "newest": newest}
+    return ShownSource(name, None if spec is None else spec.kind.value, is_arc, newest)
 
 
-def _woken(firing: Firing | None) -> WokenShape | None:
-    if firing is None:
-        return None
-    return {"ref": firing.ref, "uuid": firing.uuid, "at": when(firing.live_at), "seq": firing.seq}
+def _woken(firing: Firing | None) -> Woken | None:
+    return None if firing is None else Woken(firing.ref, firing.uuid, time_of(firing.live_at), firing.seq)
 
 
 def _names(chain: Iterable[DatasetSpec]) -> list[str]:

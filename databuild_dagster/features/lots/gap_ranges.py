@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from databuild_dagster.bindings.registry.selections import OpenInstance
 from databuild_dagster.bindings.registry.window_keys import Lots, lots_if_any, lots_of, moment_of
@@ -19,7 +21,7 @@ from databuild_dagster.model.lots import Cadence, Expected, InvalidLotRange, Too
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.shapes.calendar import Grid, GridShape
 from databuild_dagster.shapes.calendar_keys import keys_of
-from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.fields import extended, when
 from databuild_dagster.shapes.marks import (
     BUILDING,
     EMPTY,
@@ -50,7 +52,7 @@ MARK_OF_CAUSE: Final = {
 }
 
 
-class AbsentShape(TypedDict):
+class ShownAbsent(msgspec.Struct, frozen=True):
     """An absent lot."""
 
     lot: str
@@ -58,25 +60,22 @@ class AbsentShape(TypedDict):
     first_cause: str
 
 
-#: A dataset over a range; `present` are complete or empty, `outside` are not expected yet, or not any more.
-GapsOfDataset = TypedDict(
-    "GapsOfDataset",
-    {
-        "dataset": str,
-        "unit": str,
-        "timezone": str,
-        "from": str | None,
-        "to": str | None,
-        "expected": int,
-        "present": int,
-        "empty": int,
-        "outside": int,
-        "absent": list[AbsentShape],
-    },
-)
+class GapsOfDataset(msgspec.Struct, frozen=True):
+    """A dataset over a range; `present` are complete or empty, `outside` are not expected yet, or not any more."""
+
+    dataset: str
+    unit: str
+    timezone: str
+    start: str | None = msgspec.field(name="from")
+    end: str | None = msgspec.field(name="to")
+    expected: int
+    present: int
+    empty: int
+    outside: int
+    absent: list[ShownAbsent]
 
 
-class StretchShape(TypedDict):
+class ShownStretch(msgspec.Struct, frozen=True):
     """Absent lots that follow one another, and are absent for the same kind of reason. The causes are those of the first."""
 
     first: str
@@ -91,7 +90,7 @@ class StretchShape(TypedDict):
     n_others: int
 
 
-class FirstCauseShape(TypedDict):
+class ShownFirstCause(msgspec.Struct, frozen=True):
     """Refs of one asset with the same cause, at the ends of the ways from absent lots."""
 
     #: The first of them.
@@ -124,19 +123,12 @@ class Stretch(NamedTuple):
     def n_others(self) -> int:
         return len({lot.first_why for lot in self.lots}) - 1
 
-    def shape(self) -> StretchShape:
+    def shape(self) -> ShownStretch:
         first, last = self.lots[0], self.lots[-1]
-        return {
-            "first": first.lot,
-            "last": last.lot,
-            "n": len(self.lots),
-            "ref": first.ref,
-            "cause": first.shown,
-            "mark": MARK_OF_CAUSE[first.cause],
-            "first_ref": first.first_ref,
-            "why": first.first_why,
-            "n_others": self.n_others,
-        }
+        first_ref, why, mark = first.first_ref, first.first_why, MARK_OF_CAUSE[first.cause]
+        return ShownStretch(
+            first.lot, last.lot, len(self.lots), first.ref, first.shown, mark, first_ref, why, self.n_others
+        )
 
 
 def gaps_of_dataset(report: GapReport, most: int | None = None) -> GapsOfDataset:
@@ -144,21 +136,14 @@ def gaps_of_dataset(report: GapReport, most: int | None = None) -> GapsOfDataset
     expected = report.expected
     # An enum's value is looked up slowly, a hundred thousand times.
     text = {cause: cause.value for cause in GapCause}
-    return {
-        "dataset": report.asset,
-        "unit": expected.cadence.unit,
-        "timezone": expected.cadence.timezone,
-        "from": when_of_lot(expected.start, expected.cadence),
-        "to": when_of_lot(expected.end, expected.cadence),
-        "expected": report.n_expected,
-        "present": report.n_present,
-        "empty": len(report.empty),
-        "outside": expected.n_outside,
-        "absent": [
-            {"lot": lot.lot, "cause": lot.shown if lot.upstream else text[lot.cause], "first_cause": lot.first_shown}
-            for lot in report.absent[:most]
-        ],
-    }
+    absent = [
+        ShownAbsent(lot.lot, lot.shown if lot.upstream else text[lot.cause], lot.first_shown)
+        for lot in report.absent[:most]
+    ]
+    cadence = expected.cadence
+    start, end = when_of_lot(expected.start, cadence), when_of_lot(expected.end, cadence)
+    counts = (report.n_expected, report.n_present, len(report.empty), expected.n_outside)
+    return GapsOfDataset(report.asset, cadence.unit, cadence.timezone, start, end, *counts, absent)
 
 
 def when_of_lot(at: float, cadence: Cadence) -> str | None:
@@ -188,7 +173,7 @@ def _kind_of(absent: Absent) -> tuple[str, str, str]:
     return absent.cause, absent.first_cause, first_asset
 
 
-def first_causes_of(report: GapReport, most: int) -> list[FirstCauseShape]:
+def first_causes_of(report: GapReport, most: int) -> list[ShownFirstCause]:
     """The causes of most absent lots. A lot that leads to no other ref is among the stretches alone."""
     found: dict[tuple[str, GapCause], list[Absent]] = {}
     for absent in report.absent:
@@ -196,14 +181,14 @@ def first_causes_of(report: GapReport, most: int) -> list[FirstCauseShape]:
             found.setdefault((asset_of(absent.first_ref), absent.first_cause), []).append(absent)
     largest = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))[:most]
     return [
-        {
-            "ref": lots[0].first_ref,
-            "n_refs": len({lot.first_ref for lot in lots}),
-            "cause": cause.value,
-            "mark": MARK_OF_CAUSE[cause],
-            "why": lots[0].first_why,
-            "n": len(lots),
-        }
+        ShownFirstCause(
+            lots[0].first_ref,
+            len({lot.first_ref for lot in lots}),
+            cause.value,
+            MARK_OF_CAUSE[cause],
+            lots[0].first_why,
+            len(lots),
+        )
         for (_, cause), lots in largest
     ]
 
@@ -217,7 +202,7 @@ MAX_STRETCHES: Final = 200
 MAX_FIRST_CAUSES: Final = 20
 
 
-class UpstreamShape(TypedDict):
+class Upstream(msgspec.Struct, frozen=True):
     """A dataset upstream of a report's, over the same range."""
 
     dataset: str
@@ -227,16 +212,16 @@ class UpstreamShape(TypedDict):
     n_absent: int
 
 
-class GapsShape(GapsOfDataset):
+class GapsPage(GapsOfDataset, frozen=True):
     """A gap report; `absent` has the first lots, `n_absent` counts all."""
 
     n_absent: int
     n_stretches: int
-    stretches: list[StretchShape]
-    first_causes: list[FirstCauseShape]
+    stretches: list[ShownStretch]
+    first_causes: list[ShownFirstCause]
     grid: GridShape
-    upstream: list[UpstreamShape]
-    without_lots: list[str]
+    upstream: list[Upstream]
+    without_lots: Sequence[str]
 
 
 class AskedRange(NamedTuple):
@@ -262,7 +247,7 @@ def chain_in_range(engine: Engine, dataset: DatasetSpec, asked: Expected) -> tup
     return chain_of_gaps(engine, dataset, expected_of)
 
 
-def gaps_in_range(engine: Engine, instance: OpenInstance, asked: AskedRange, most: int) -> GapsShape:
+def gaps_in_range(engine: Engine, instance: OpenInstance, asked: AskedRange, most: int) -> GapsPage:
     """The report on a range, with at most so many absent lots.
 
     Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`, `TooManyLots`.
@@ -278,16 +263,17 @@ def gaps_in_range(engine: Engine, instance: OpenInstance, asked: AskedRange, mos
         reports, without = [gap_report(engine, expected)], ()
     report = reports[-1]
     stretches = list(stretches_of(report))
-    return {
-        **gaps_of_dataset(report, most),
-        "n_absent": len(report.absent),
-        "n_stretches": len(stretches),
-        "stretches": [stretch.shape() for stretch in stretches[:MAX_STRETCHES]],
-        "first_causes": first_causes_of(report, MAX_FIRST_CAUSES),
-        "grid": _picture(report),
-        "upstream": [_upstream(of_input) for of_input in reports[:-1]],
-        "without_lots": list(without),
-    }
+    return extended(
+        GapsPage,
+        gaps_of_dataset(report, most),
+        n_absent=len(report.absent),
+        n_stretches=len(stretches),
+        stretches=[stretch.shape() for stretch in stretches[:MAX_STRETCHES]],
+        first_causes=first_causes_of(report, MAX_FIRST_CAUSES),
+        grid=_picture(report),
+        upstream=[_upstream(of_input) for of_input in reports[:-1]],
+        without_lots=without,
+    )
 
 
 def _rates(engine: Engine, dataset: DatasetSpec) -> dict[str, float]:
@@ -334,11 +320,6 @@ def _picture(report: GapReport) -> GridShape:
     return Grid(report.asset, keys).shape(marks.__getitem__)
 
 
-def _upstream(report: GapReport) -> UpstreamShape:
-    return {
-        "dataset": report.asset,
-        "expected": report.n_expected,
-        "present": report.n_present,
-        "empty": len(report.empty),
-        "n_absent": len(report.absent),
-    }
+def _upstream(report: GapReport) -> Upstream:
+    n_empty, n_absent = len(report.empty), len(report.absent)
+    return Upstream(report.asset, report.n_expected, report.n_present, n_empty, n_absent)

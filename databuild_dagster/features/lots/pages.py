@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from databuild_dagster.features.lots.arc_shapes import ArcDetailShape, Arcs, ArcsShape
-from databuild_dagster.features.lots.gap_ranges import AskedRange, GapsShape, gaps_in_range
+from databuild_dagster.features.lots.arc_shapes import ArcDetail, Arcs, ArcsPage
+from databuild_dagster.features.lots.gap_ranges import AskedRange, GapsPage, gaps_in_range
 from databuild_dagster.web.parameters import flag, number, text
 from databuild_dagster.web.routes import ApiRoute, Ask, Page, or_error, parameters_of
 from databuild_dagster.web.state import State
@@ -16,12 +16,12 @@ MAX_LOTS: Final = 200
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
-def arcs(state: State, search: str | None, limit: int, offset: int) -> ArcsShape:
+def arcs(state: State, search: str | None, limit: int, offset: int) -> ArcsPage:
     """The arcs in chains."""
     return _arcs(state).chains(search, limit, offset)
 
 
-def arc(state: State, name: str, limit: int, offset: int) -> ArcDetailShape:
+def arc(state: State, name: str, limit: int, offset: int) -> ArcDetail:
     """An arc with its lots."""
     return _arcs(state).arc(name, limit, offset)
 
@@ -33,7 +33,7 @@ def _arcs(state: State) -> Arcs:
     return Arcs(state.engine, state.instance, counts)
 
 
-def gaps(state: State, dataset: str, start: str | None, end: str | None, chain: bool, limit: int) -> GapsShape:
+def gaps(state: State, dataset: str, start: str | None, end: str | None, chain: bool, limit: int) -> GapsPage:
     """The absent lots of a range."""
     return gaps_in_range(state.engine, state.instance, AskedRange(dataset, start, end, chain), limit)
 
@@ -43,7 +43,7 @@ ROUTES: Final = (
         "/arcs",
         "The arcs in chains, sources first.",
         arcs,
-        ArcsShape,
+        ArcsPage,
         (
             text("search", "A part of the name of an arc or of a source."),
             number("limit", "The number of arcs at most.", MAX_ARCS, 1, MAX_ARCS),
@@ -54,7 +54,7 @@ ROUTES: Final = (
         "/arc",
         "An arc with its newest lots, and the data that arrived after they were built.",
         arc,
-        ArcDetailShape,
+        ArcDetail,
         (
             text("name", "The asset that subscribes to others.", required=True),
             number("limit", "The number of lots at most.", 100, 1, MAX_LOTS),
@@ -65,7 +65,7 @@ ROUTES: Final = (
         "/gaps",
         "The absent lots of a range, each with its cause and the first cause.",
         gaps,
-        GapsShape,
+        GapsPage,
         (
             text("dataset", "The name of an asset whose partitions are in time.", required=True),
             text("start", "Start of the range: a lot id, a partition key or a time. By default the newest lots."),

@@ -58,7 +58,7 @@ def _as_dict(report: ProjectReport) -> dict[str, Any]:
         "files": report.n_files,
         "test_files": report.n_tests,
         "assets": [_asset_as_dict(asset) for asset in report.assets],
-        "others": [_finding_as_dict(finding) for finding in report.others],
+        "others": report.others,
         "unchanged": dict(report.unchanged),
         "unreadable": [
             {"path": problem.path, "line": problem.line or None, "why": problem.why} for problem in report.unreadable
@@ -78,19 +78,7 @@ def _asset_as_dict(asset: AssetReport) -> dict[str, Any]:
         "verdict": asset.verdict.name.lower(),
         "why": list(asset.why),
         "lines": asset.n_lines,
-        "findings": [_finding_as_dict(finding) for finding in asset.findings],
-    }
-
-
-def _finding_as_dict(finding: Finding) -> dict[str, Any]:
-    return {
-        "action": finding.action.value,
-        "path": finding.path,
-        "line": finding.line,
-        "last_line": finding.last_line,
-        "found": finding.found,
-        "write": finding.write,
-        "why": finding.why,
+        "findings": asset.findings,
     }
 
 

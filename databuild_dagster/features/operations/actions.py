@@ -14,14 +14,14 @@ from databuild_dagster.features.operations.manager import DistributedOperationMa
 from databuild_dagster.features.operations.operation_context import OperationResources
 from databuild_dagster.features.operations.operations import OPERATIONS, known_operations, operation_resources
 from databuild_dagster.features.operations.shapes import (
-    CanceledOperationShape,
-    StartedOperationShape,
+    CanceledOperation,
+    StartedOperation,
     canceled_operation,
 )
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import counted
-from databuild_dagster.web.action import REASON, Action, By, MoveShape, Values
+from databuild_dagster.web.action import REASON, Action, By, Move, Values
 from databuild_dagster.web.parameters import json_value, several, text
 from databuild_dagster.web.state import State
 
@@ -44,7 +44,7 @@ def _running(state: State) -> _Running:
     return _Running(deployment, operation_resources(state.instance(), deployment))
 
 
-def _start(state: State, values: Values, by: By) -> StartedOperationShape:
+def _start(state: State, values: Values, by: By) -> StartedOperation:
     manager = operation_manager(state, by.actor)
     id = manager.start(
         values["type"],
@@ -53,10 +53,10 @@ def _start(state: State, values: Values, by: By) -> StartedOperationShape:
         partitions=_keys(state, values),
         command_id=by.command_id,
     )
-    return {"operation": str(id), "state": OperationState.RUNNING.value}
+    return StartedOperation(str(id), OperationState.RUNNING.value)
 
 
-def _would_start(state: State, values: Values, actor: str) -> tuple[list[str], list[MoveShape]]:
+def _would_start(state: State, values: Values, actor: str) -> tuple[list[str], list[Move]]:
     """The type's own check comes with the start: it may need Spark."""
     manager = operation_manager(state, actor)
     manager.type_named(values["type"])
@@ -74,14 +74,14 @@ def _keys(state: State, values: Values) -> list[str] | None:
     return keys_named("partitions", spec, values["partitions"], state.instance)
 
 
-def _cancel(state: State, values: Values, by: By) -> CanceledOperationShape:
+def _cancel(state: State, values: Values, by: By) -> CanceledOperation:
     manager = DistributedOperationManager(state.engine, actor=by.actor)
     id = OperationId.parse(values["operation"])
     is_canceled = manager.cancel(id, values["reason"] or "", command_id=by.command_id)
     return canceled_operation(manager.operation(id), canceled=is_canceled)
 
 
-def _would_cancel(state: State, values: Values, actor: str) -> tuple[list[str], list[MoveShape]]:
+def _would_cancel(state: State, values: Values, actor: str) -> tuple[list[str], list[Move]]:
     view = DistributedOperationManager(state.engine).operation(OperationId.parse(values["operation"]))
     if view.state is not OperationState.RUNNING:
         return [f"{view.id} has ended before: {view.state.value}. Nothing would change."], []
@@ -104,7 +104,7 @@ OPERATION_START: Final = Action(
     ),
     act=_start,
     rehearse=_would_start,
-    answer=StartedOperationShape,
+    answer=StartedOperation,
     subjects=("type", "dataset", "partitions"),
     done_in_words="started an operation",
 )
@@ -115,7 +115,7 @@ OPERATION_CANCEL: Final = Action(
     (text("operation", "The id of the operation.", required=True), REASON),
     act=_cancel,
     rehearse=_would_cancel,
-    answer=CanceledOperationShape,
+    answer=CanceledOperation,
     subjects=("operation",),
     takes_away=True,
     done_in_words="canceled an operation",

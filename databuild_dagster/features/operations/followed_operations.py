@@ -5,34 +5,36 @@ The first question reads the keys of all running operations. Ended operations ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
-from typing import Any, Final, TypedDict
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.seen import ended_view
 from databuild_dagster.features.operations.shapes import (
-    OperationShape,
-    ReportShape,
-    TroubleShape,
+    ShownOperation,
+    ShownReport,
     error_of,
-    operation_shape,
     ref_of,
     report_shape,
-    shape_of,
-    trouble_shape,
+    shown_operation,
+    shown_trouble,
 )
 from databuild_dagster.features.operations.tracker import Tracked, Tracker
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
 from databuild_dagster.model.operations import keys, records
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import JobState, OperationState
+from databuild_dagster.model.records import Time, time_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.calendar import Grid, GridShape
-from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.fields import extended
 from databuild_dagster.shapes.marks import BUILDING, FAILED, LIVE, MISSING, WAITING
 from databuild_dagster.store.queries.asking import MAX_SEQ
 
@@ -52,61 +54,64 @@ MARK_OF_JOB: Final[Mapping[str, str]] = {
 }
 
 
-class EndedOperation(OperationShape):
+class EndedOperation(ShownOperation, frozen=True):
     """An ended operation; `seq` is the event that ended it."""
 
-    seq: int
-    reason: str
+    seq: int = 0
+    reason: str = ""
 
 
-class OperationsShape(TypedDict):
+class OperationsPage(msgspec.Struct, frozen=True):
     """Running operations, and the last that ended, newest first. `earlier` is the seq before which there are more."""
 
-    running: list[OperationShape]
+    running: list[ShownOperation]
     ended: list[EndedOperation]
     earlier: int | None
 
 
-class ExecutorShape(TypedDict):
+class ShownExecutor(msgspec.Struct, frozen=True):
     """A process that runs jobs; `since` is the time of its oldest one."""
 
     process: str
     n_jobs: int
     partitions: list[Ref]
-    since: str
-    heartbeat_at: str | None
+    since: Time
+    heartbeat_at: Time | None
 
 
-class JobTrouble(TroubleShape):
+class JobTrouble(msgspec.Struct, frozen=True):
     """A job that is retried."""
 
     ref: Ref
+    error: str
+    attempts: int
+    next_at: Time
 
 
-class FailedJob(TypedDict):
+class FailedJob(msgspec.Struct, frozen=True):
     """A job that failed."""
 
     ref: Ref
     error: str
 
 
-class OperationDetail(OperationShape):
+class OperationDetail(ShownOperation, frozen=True):
     """One operation with its jobs. Of an ended one, the store has the failed jobs alone: it has no grid."""
 
-    reason: str
-    started_by: str | None
-    running: int
-    retrying: int
-    free: int
-    executors: list[ExecutorShape]
-    failures: list[FailedJob]
-    retries: list[JobTrouble]
-    report: ReportShape | None
-    grid: GridShape | None
+    reason: str = ""
+    started_by: str | None = None
+    running: int = 0
+    retrying: int = 0
+    free: int = 0
+    executors: Sequence[ShownExecutor] = msgspec.field(default_factory=list)
+    failures: Sequence[FailedJob] = msgspec.field(default_factory=list)
+    retries: Sequence[JobTrouble] = msgspec.field(default_factory=list)
+    report: ShownReport | None = None
+    grid: GridShape | None = None
     #: Operations of the same type on the dataset that ended, newest first.
-    others: list[EndedOperation]
+    others: Sequence[EndedOperation] = msgspec.field(default_factory=list)
     #: The event that ended it; null while it runs.
-    seq: int | None
+    seq: int | None = None
 
 
 class FollowedOperations:
@@ -123,17 +128,17 @@ class FollowedOperations:
         #: By root.
         self._grids: dict[str, Grid] = {}
 
-    def operations(self, dataset: str | None, before: int | None, most: int) -> OperationsShape:
+    def operations(self, dataset: str | None, before: int | None, most: int) -> OperationsPage:
         """The running operations, and the last ones that ended before an event, on a dataset or on all."""
         with self._lock:
             self._tracker.look()
             running = [
                 _running(tracked) for tracked in self._tracker.operations if dataset in (None, tracked.id.dataset)
             ]
-        running.sort(key=lambda found: (found["started_at"] or "", found["id"]), reverse=True)
+        running.sort(key=lambda found: (found.started_at or 0.0, found.id), reverse=True)
         prefix = keys.HISTORY + keys.SEPARATOR + ("" if dataset is None else keys.escape(dataset) + keys.SEPARATOR)
         ended, is_cut = self._newest_ended(prefix, MAX_SEQ if before is None else before, most)
-        return {"running": running[:most], "ended": ended, "earlier": ended[-1]["seq"] if is_cut else None}
+        return OperationsPage(running[:most], ended, ended[-1].seq if is_cut else None)
 
     def operation(self, id: OperationId, within: str, offset: int) -> OperationDetail:
         """One operation; `within` and `offset` choose the part of its grid. Raises `NotFound`."""
@@ -144,11 +149,10 @@ class FollowedOperations:
         if detail is None:
             detail = self._of_history(id)
         else:
-            detail["failures"] = self._failures(id, detail["failures"])
+            detail = replace(detail, failures=self._failures(id, detail.failures))
         of_type = id._replace(object=None, instance=0).history.removesuffix("0")
         others, _ = self._newest_ended(of_type, MAX_SEQ, MAX_EARLIER + 1)
-        detail["others"] = [other for other in others if other["id"] != str(id)][:MAX_EARLIER]
-        return detail
+        return replace(detail, others=[other for other in others if other.id != str(id)][:MAX_EARLIER])
 
     def _newest_ended(self, prefix: str, before: int, most: int) -> tuple[list[EndedOperation], bool]:
         """The newest ended operations under a prefix, and whether there are more."""
@@ -178,47 +182,44 @@ class FollowedOperations:
         self._grids = {root: grid for root, grid in self._grids.items() if root in running}
         if (grid := self._grids.get(tracked.id.root)) is None:
             grid = self._grids[tracked.id.root] = Grid(tracked.id.dataset, tracked.partitions)
-        return {
-            **_running(tracked),
-            "reason": "",
-            "started_by": started_by or None,
-            "running": len(tracked.taken) - n_retried,
-            "retrying": len(tracked.troubles),
-            "free": len(tracked.free) - (len(tracked.troubles) - n_retried),
-            "executors": self._executors(tracked),
-            "failures": [{"ref": ref, "error": ""} for ref in refs],
-            "retries": [{"ref": ref_of(tracked.id, key), **trouble_shape(trouble)} for key, trouble in retries],
-            "report": None,
-            "grid": grid.shape(_mark_of(tracked), within=within, offset=offset),
-            "others": [],
-            "seq": None,
-        }
+        return extended(
+            OperationDetail,
+            _running(tracked),
+            started_by=started_by or None,
+            running=len(tracked.taken) - n_retried,
+            retrying=len(tracked.troubles),
+            free=len(tracked.free) - (len(tracked.troubles) - n_retried),
+            executors=self._executors(tracked),
+            failures=[FailedJob(ref, "") for ref in refs],
+            retries=[extended(JobTrouble, trouble, ref=ref_of(tracked.id, key)) for key, trouble in retries],
+            grid=grid.shape(_mark_of(tracked), within=within, offset=offset),
+        )
 
-    def _executors(self, tracked: Tracked) -> list[ExecutorShape]:
+    def _executors(self, tracked: Tracked) -> list[ShownExecutor]:
         jobs: dict[str, list[tuple[str, records.Lease]]] = {}
         for partition, (_, lease) in tracked.taken.items():
             jobs.setdefault(lease.executor, []).append((partition, lease))
         shown = dict(islice(jobs.items(), MAX_EXECUTORS))
         beats = self._engine.heartbeats.last(shown) if shown else {}
         return [
-            {
-                "process": in_words(of_one[0][1].holder),
-                "n_jobs": len(of_one),
-                "partitions": [ref_of(tracked.id, partition) for partition, _ in of_one[:3]],
-                "since": when(min(lease.at for _, lease in of_one)) or "",
-                "heartbeat_at": when(beats.get(executor)),
-            }
+            ShownExecutor(
+                in_words(of_one[0][1].holder),
+                len(of_one),
+                [ref_of(tracked.id, partition) for partition, _ in of_one[:3]],
+                Time(min(lease.at for _, lease in of_one)),
+                time_of(beats.get(executor)),
+            )
             for executor, of_one in shown.items()
         ]
 
-    def _failures(self, id: OperationId, failures: list[FailedJob]) -> list[FailedJob]:
+    def _failures(self, id: OperationId, failures: Sequence[FailedJob]) -> list[FailedJob]:
         """With their errors, which are not followed: a detail may be large."""
         if not failures:
             return []
-        partitions = [failure["ref"].partition("@")[2] for failure in failures]
+        partitions = [failure.ref.partition("@")[2] for failure in failures]
         marks = self._manager.meta.get_all(id.job(partition).state for partition in partitions).entries
         return [
-            {"ref": failure["ref"], "error": "" if mark.value is None else error_of(records.mark_of(mark.value).detail)}
+            FailedJob(failure.ref, "" if mark.value is None else error_of(records.mark_of(mark.value).detail))
             for failure, mark in zip(failures, marks, strict=True)
         ]
 
@@ -230,32 +231,28 @@ class FollowedOperations:
             )
         view = ended_view(id, entry.value)
         failures = list(islice(view.failed.items(), MAX_JOBS))
-        return {
-            **operation_shape(view),
-            "reason": view.reason,
-            "started_by": _started_by(id, entry.value),
-            "running": 0,
-            "retrying": 0,
-            "free": 0,
-            "executors": [],
-            "failures": [{"ref": ref_of(id, key), "error": error_of(detail)} for key, detail in failures],
-            "retries": [],
-            "report": report_shape(view.report),
-            "grid": None,
-            "others": [],
-            "seq": entry.revision,
-        }
+        return extended(
+            OperationDetail,
+            shown_operation(view),
+            reason=view.reason,
+            started_by=_started_by(id, entry.value),
+            failures=[FailedJob(ref_of(id, key), error_of(detail)) for key, detail in failures],
+            report=report_shape(view.report),
+            seq=entry.revision,
+        )
 
 
-def _running(tracked: Tracked) -> OperationShape:
+def _running(tracked: Tracked) -> ShownOperation:
     n_failed = tracked.n_failed
     n_done, total = len(tracked.done) - n_failed, len(tracked.partitions)
-    shape = shape_of(tracked.id, OperationState.RUNNING, done=n_done, failed=n_failed, total=total)
-    shape["started_at"] = when(_argument(tracked, lambda record: record.started_at) or None)
-    if tracked.trouble is not None:
-        shape["completion"] = trouble_shape(tracked.trouble)
-    shape["problem"] = tracked.unreadable or (None if tracked.trouble is None else tracked.trouble.error)
-    return shape
+    started_at = time_of(_argument(tracked, lambda record: record.started_at) or None)
+    problem = tracked.unreadable or (None if tracked.trouble is None else tracked.trouble.error)
+    return ShownOperation(
+        *(str(tracked.id), tracked.id.type, tracked.id.dataset, OperationState.RUNNING, n_done, n_failed, total),
+        problem,
+        started_at,
+        completion=shown_trouble(tracked.trouble),
+    )
 
 
 def _argument(tracked: Tracked, field: Callable[[records.ArgRecord], Any]) -> Any:
@@ -300,4 +297,4 @@ def _ended_shape(key: str, revision: int, value: bytes | None) -> EndedOperation
     except NotFound:
         return None
     view = ended_view(id, value or b"")
-    return {**operation_shape(view), "seq": revision, "reason": view.reason}
+    return extended(EndedOperation, shown_operation(view), seq=revision, reason=view.reason)

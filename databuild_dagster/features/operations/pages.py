@@ -8,7 +8,7 @@ from typing import Any, Final
 from databuild_dagster.features.operations.followed_operations import (
     FollowedOperations,
     OperationDetail,
-    OperationsShape,
+    OperationsPage,
 )
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.web.parameters import MAX_SEQ, number, text
@@ -21,7 +21,7 @@ MAX_ENDED: Final = 30
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
-def operations(state: State, dataset: str | None, before: int | None, limit: int) -> OperationsShape:
+def operations(state: State, dataset: str | None, before: int | None, limit: int) -> OperationsPage:
     """The operations on a dataset, or on all."""
     if dataset is not None:
         state.engine.queries.known_dataset(dataset)
@@ -42,7 +42,7 @@ ROUTES: Final = (
         "/operations",
         "The running operations, and those that ended last.",
         operations,
-        OperationsShape,
+        OperationsPage,
         (
             text("dataset", "Only operations on this asset."),
             number("before", "Only operations that ended before this event.", None, 1, MAX_SEQ),

@@ -6,15 +6,18 @@ partitions that break them: no row and no other text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypedDict, cast
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from databuild_dagster.features.operations.seen import OperationView
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import FollowUp, Trouble
 from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.records import Column, Time, time_of
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.fields import extended
 
 #: Rules of a report, the partitions of each, and its other numbers.
 MAX_RULES: Final = 100
@@ -22,117 +25,82 @@ MAX_OFFENDING: Final = 50
 MAX_NUMBERS: Final = 50
 
 
-class TroubleShape(TypedDict):
+class ShownTrouble(msgspec.Struct, frozen=True):
     """A failed attempt that is retried."""
 
     error: str
     attempts: int
-    next_at: str
+    next_at: Time
 
 
-class FollowUpShape(TypedDict):
-    """An operation that a completion asked to start; `operation` is its id once it was started, `refused` why it was not."""
-
-    type: str
-    dataset: str
-    operation: str | None
-    refused: str
-
-
-class OperationShape(TypedDict):
+class ShownOperation(msgspec.Struct, frozen=True):
     """One operation, running or ended. `failed` counts jobs; `completion` is the trouble of its completion."""
 
-    id: str
+    id: Annotated[str, Column("operation")]
     type: str
     dataset: str
-    state: str
-    done: int
-    failed: int
-    total: int
-    problem: str | None
-    started_at: str | None
-    ended_at: str | None
-    completion: TroubleShape | None
-    follow_ups: list[FollowUpShape]
+    state: Annotated[OperationState, Column()]
+    done: Annotated[int, Column()]
+    failed: Annotated[int, Column()]
+    total: Annotated[int, Column()]
+    problem: str | None = None
+    started_at: Annotated[Time | None, Column("started")] = None
+    ended_at: Annotated[Time | None, Column("ended")] = None
+    completion: ShownTrouble | None = None
+    follow_ups: Sequence[FollowUp] = msgspec.field(default_factory=list)
 
 
-class OffendingShape(TypedDict):
+class Offending(msgspec.Struct, frozen=True):
     """A partition with rows that break a rule."""
 
     ref: str
     offending: int
 
 
-class RuleShape(TypedDict):
+class ShownRule(msgspec.Struct, frozen=True):
     """A rule of `validate` with the number of rows that break it, and the first partitions with such rows."""
 
     rule: str
     offending: int
     n_partitions: int
-    partitions: list[OffendingShape]
+    partitions: list[Offending]
 
 
-class ReportShape(TypedDict):
+class ShownReport(msgspec.Struct, frozen=True):
     """The report of a completion without rows of data; a list in it is its length in `numbers`."""
 
     ok: bool | None
-    rules: list[RuleShape]
+    rules: list[ShownRule]
     numbers: dict[str, float]
 
 
-def operation_shape(view: OperationView) -> OperationShape:
+def shown_operation(view: OperationView) -> ShownOperation:
     """An operation in the shape of `operation list`."""
-    shape = shape_of(view.id, view.state, done=view.done, failed=len(view.failed), total=view.total)
-    shape["problem"] = view.problem
-    shape["started_at"], shape["ended_at"] = when(view.started_at), when(view.ended_at)
-    shape["completion"] = None if view.trouble is None else trouble_shape(view.trouble)
-    shape["follow_ups"] = follow_up_shapes(view.follow_ups)
-    return shape
+    return ShownOperation(
+        *(str(view.id), view.id.type, view.id.dataset, view.state, view.done, len(view.failed), view.total),
+        view.problem,
+        time_of(view.started_at),
+        time_of(view.ended_at),
+        shown_trouble(view.trouble),
+        view.follow_ups,
+    )
 
 
-def shape_of(id: OperationId, state: OperationState, *, done: int, failed: int, total: int) -> OperationShape:
-    """An operation by its counts, without a problem, times and follow-ups."""
-    return {
-        "id": str(id),
-        "type": id.type,
-        "dataset": id.dataset,
-        "state": state.value,
-        "done": done,
-        "failed": failed,
-        "total": total,
-        "problem": None,
-        "started_at": None,
-        "ended_at": None,
-        "completion": None,
-        "follow_ups": [],
-    }
-
-
-def trouble_shape(trouble: Trouble) -> TroubleShape:
+def shown_trouble(trouble: Trouble | None) -> ShownTrouble | None:
     """A trouble without its own time."""
-    return cast("TroubleShape", picked(trouble, "error", "attempts", "next_at"))
+    return None if trouble is None else ShownTrouble(trouble.error, trouble.attempts, Time(trouble.next_at))
 
 
-def follow_up_shapes(follow_ups: Iterable[FollowUp]) -> list[FollowUpShape]:
-    """Follow-ups in their order."""
-    found = [picked(follow_up, "type", "dataset", "operation", "refused") for follow_up in follow_ups]
-    return cast("list[FollowUpShape]", found)
-
-
-def report_shape(report: Any) -> ReportShape | None:
+def report_shape(report: Any) -> ShownReport | None:
     """The report of a completion; None for one without anything that may be shown."""
     if not isinstance(report, Mapping):
         return None
-    found: ReportShape = {
-        "ok": report.get("ok") if isinstance(report.get("ok"), bool) else None,
-        "rules": _rules(report.get("rules")),
-        "numbers": {},
-    }
+    found = ShownReport(ok if isinstance(ok := report.get("ok"), bool) else None, _rules(report.get("rules")), {})
     for name, value in report.items():
         number = _number(value)
-        if number is not None and name not in ("ok", "rules") and len(found["numbers"]) < MAX_NUMBERS:
-            found["numbers"][str(name)[:100]] = number
-    return found if found["ok"] is not None or found["rules"] or found["numbers"] else None
+        if number is not None and name not in ("ok", "rules") and len(found.numbers) < MAX_NUMBERS:
+            found.numbers[str(name)[:100]] = number
+    return found if found.ok is not None or found.rules or found.numbers else None
 
 
 def _number(value: Any) -> float | None:
@@ -141,28 +109,24 @@ def _number(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _rules(rules: Any) -> list[RuleShape]:
+def _rules(rules: Any) -> list[ShownRule]:
     found = [_rule(rule) for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list) else []
     return [rule for rule in found if rule is not None][:MAX_RULES]
 
 
-def _rule(rule: Mapping[str, Any]) -> RuleShape | None:
+def _rule(rule: Mapping[str, Any]) -> ShownRule | None:
     """None for a rule of a type whose author means something else by it."""
     text, offending, partitions = rule.get("rule"), rule.get("offending"), rule.get("partitions")
     if not isinstance(text, str) or not isinstance(offending, int):
         return None
-    named: list[OffendingShape] = [
-        {"ref": found["ref"], "offending": found["offending"]}
+    named = [
+        Offending(found["ref"], found["offending"])
         for found in (partitions if isinstance(partitions, list) else ())
         if isinstance(found, Mapping) and isinstance(found.get("ref"), str) and isinstance(found.get("offending"), int)
     ]
     n_partitions = rule.get("n_partitions")
-    return {
-        "rule": text,
-        "offending": offending,
-        "n_partitions": n_partitions if isinstance(n_partitions, int) else len(named),
-        "partitions": named[:MAX_OFFENDING],
-    }
+    n = n_partitions if isinstance(n_partitions, int) else len(named)
+    return ShownRule(text, offending, n, named[:MAX_OFFENDING])
 
 
 def error_of(detail: Any) -> str:
@@ -177,19 +141,19 @@ def ref_of(id: OperationId, partition: str) -> Ref:
     return Ref(str(id.ref(partition)))
 
 
-class CanceledOperationShape(OperationShape):
+class CanceledOperation(ShownOperation, frozen=True):
     """An operation; `canceled` is false if it had ended before."""
 
-    canceled: bool
+    canceled: bool = False
 
 
-class StartedOperationShape(TypedDict):
+class StartedOperation(msgspec.Struct, frozen=True):
     """An operation that was started."""
 
     operation: str
     state: str
 
 
-def canceled_operation(view: OperationView, *, canceled: bool) -> CanceledOperationShape:
+def canceled_operation(view: OperationView, *, canceled: bool) -> CanceledOperation:
     """An operation in the shape of `operation cancel`."""
-    return {**operation_shape(view), "canceled": canceled}
+    return extended(CanceledOperation, shown_operation(view), canceled=canceled)

@@ -39,14 +39,11 @@ def list_outages(as_json: bool) -> None:
     """
     found = outages_with_refs(the_engine())
     if as_json:
-        emit([outage.shape for outage in found])
+        emit(found)
         return
     table(
         ("what", "location", "since", "waiting", "reason"),
-        [
-            (outage.what.value, outage.aside.location, when(outage.aside.since), outage.n_waiting, outage.aside.reason)
-            for outage in found
-        ],
+        [(outage.what.value, outage.location, when(outage.since), outage.waiting, outage.reason) for outage in found],
         empty="Nothing is out of reach, and nothing is held back.",
     )
 

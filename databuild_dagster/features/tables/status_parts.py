@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.shapes.contributions import Gauge, Measure, Sample, Shown, StatusPart
-from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.fields import when
 from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:
@@ -29,13 +29,7 @@ def lags_of(datasets: Collection[DatasetSpec], instance: Callable[[], DagsterIns
 
 def _tables(datasets: Collection[DatasetSpec], instance: Callable[[], DagsterInstance]) -> Shown:
     lags = lags_of(datasets, instance)
-    return Shown([_lag_as_dict(lag) for lag in lags], list(filter(None, map(_lag_sentence, lags))))
-
-
-def _lag_as_dict(lag: TableLag) -> dict[str, object]:
-    """`partitions_behind` is null for a table that no tick has published."""
-    behind = {"partitions_behind": lag.n_behind, "seconds_behind": round(lag.behind_seconds, 3)}
-    return {**picked(lag, "asset", "table", "seq", "why"), **behind, "since": when(lag.since)}
+    return Shown(lags, list(filter(None, map(_lag_sentence, lags))))
 
 
 def _lag_sentence(lag: TableLag) -> str | None:
@@ -44,9 +38,9 @@ def _lag_sentence(lag: TableLag) -> str | None:
     since = "" if lag.since is None else f", since {when(lag.since)}"
     if lag.seq is None:
         return f"The table of {lag.asset} is not published yet{since}{why}{'' if why else '.'}"
-    if not lag.n_behind:
+    if not lag.partitions_behind:
         return None
-    partitions = f"{lag.n_behind} partition{'' if lag.n_behind == 1 else 's'}"
+    partitions = f"{lag.partitions_behind} partition{'' if lag.partitions_behind == 1 else 's'}"
     return f"The table of {lag.asset} is {partitions} behind, at seq {lag.seq}{since}{why}{'' if why else '.'}"
 
 
@@ -63,9 +57,9 @@ _SECONDS = Gauge("databuild_table_seconds_behind", "Age of the oldest change tha
 
 def _samples(queries: Queries, instance: Callable[[], DagsterInstance]) -> Iterator[Sample]:
     for lag in lags_of(queries.datasets().values(), instance):
-        if lag.n_behind is not None:
-            yield Sample(_PARTITIONS.name, lag.n_behind, (lag.asset,))
-        yield Sample(_SECONDS.name, lag.behind_seconds, (lag.asset,))
+        if lag.partitions_behind is not None:
+            yield Sample(_PARTITIONS.name, lag.partitions_behind, (lag.asset,))
+        yield Sample(_SECONDS.name, lag.seconds_behind, (lag.asset,))
 
 
 MEASURES = (Measure((_PARTITIONS, _SECONDS), _samples),)

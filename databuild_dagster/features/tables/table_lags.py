@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
@@ -13,6 +14,7 @@ from databuild_dagster.engine.set_aside import table_name
 from databuild_dagster.features.tables.live_files import Touches
 from databuild_dagster.features.tables.publisher import TableCursor, cursor_name
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.records import Time, time_of
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.touched import TOUCHING
 from databuild_dagster.store.queries.queries import Queries
@@ -47,7 +49,7 @@ def _first_touch(queries: Queries, asset: str, after_seq: int, head: int) -> flo
     return None
 
 
-class TableLag(NamedTuple):
+class TableLag(msgspec.Struct, frozen=True):
     """How far the ticks have published a dataset."""
 
     asset: str
@@ -55,15 +57,15 @@ class TableLag(NamedTuple):
     table: str
     #: Published up to this event; None if no tick has published it.
     seq: int | None
-    #: Partitions that have changed since.
-    n_behind: int | None
-    #: Seconds since the oldest change that is not in the table, or since the first failure of a table that no tick has
-    #: published; 0 if it has all.
-    behind_seconds: float = 0.0
-    #: The time of that change, in seconds since 1970 UTC.
-    since: float | None = None
     #: Why the last try failed; None if it did not.
-    why: str | None = None
+    why: str | None
+    #: Partitions that have changed since.
+    partitions_behind: int | None
+    #: Since the oldest change that is not in the table, or since the first failure of a table that no tick has published; 0
+    #: if it has all.
+    seconds_behind: float
+    #: The time of that change.
+    since: Time | None
 
 
 def table_lags(instance: DagsterInstance, datasets: Collection[DatasetSpec]) -> list[TableLag]:
@@ -82,10 +84,10 @@ def table_lags(instance: DagsterInstance, datasets: Collection[DatasetSpec]) -> 
         aside = asides.get(table_name(dataset.asset))
         why = None if aside is None else aside.reason
         if cursor is None:
-            n_behind, since = None, None if aside is None else aside.since
+            n_behind, since = None, None if aside is None else float(aside.since)
         else:
             n_behind, since = lag_of(queries, touches, dataset.asset, cursor.seq, head)
-        behind_seconds = 0.0 if since is None else max(now - since, 0.0)
+        behind = 0.0 if since is None else round(max(now - since, 0.0), 3)
         seq = None if cursor is None else cursor.seq
-        found.append(TableLag(dataset.asset, dataset.table.name, seq, n_behind, behind_seconds, since, why))
+        found.append(TableLag(dataset.asset, dataset.table.name, seq, why, n_behind, behind, time_of(since)))
     return found

@@ -242,7 +242,7 @@ def _options(metadata: Mapping[str, Any]) -> tuple[float, AssetCheckSeverity]:
 
 def _verdict(lag: TableLag | None, max_behind_seconds: float, severity: AssetCheckSeverity) -> dict[str, Any]:
     """`databuild/behind` changes only with the verdict and its reason, so that a tick does not report the age of each second."""
-    is_late = lag is not None and lag.behind_seconds > max_behind_seconds
+    is_late = lag is not None and lag.seconds_behind > max_behind_seconds
     behind = ""
     if lag is not None and is_late:
         assert lag.since is not None, "it is late"
@@ -252,7 +252,7 @@ def _verdict(lag: TableLag | None, max_behind_seconds: float, severity: AssetChe
         "severity": severity,
         "description": f"The table is {behind}" if behind else None,
         "metadata": {
-            _PARTITIONS: 0 if lag is None else lag.n_behind or 0,
+            _PARTITIONS: 0 if lag is None else lag.partitions_behind or 0,
             _BEHIND: MetadataValue.text(behind),
         },
     }

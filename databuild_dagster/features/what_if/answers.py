@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypedDict
+
+import msgspec
 
 from databuild_dagster.engine.why.reasons import KnownRefs
 from databuild_dagster.engine.wording import pause_in_words
@@ -16,7 +17,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.plans import StageShape, rounded, stage_shape
+from databuild_dagster.shapes.plans import Stage, rounded, stage_shape
 
 _S = InstanceState
 #: Names of refs in one reason.
@@ -51,7 +52,7 @@ class Effect(StrEnum):
     STALE = "stale"
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True):
     """What follows for one ref, and why."""
 
     ref: Ref
@@ -237,66 +238,45 @@ class WhatIfState:
             yield f"The state of {few_of(sorted(foreign), _NAMED)} is as databuild saw it last."
 
 
-class ChangeShape(TypedDict):
-    """What follows for one ref; a state is null while the ref is missing."""
-
-    ref: Ref
-    job: str
-    effect: str
-    reason: str
-    before: str | None
-    after: str | None
-
-
-class WhatIfShape(TypedDict):
+class ShownWhatIf(msgspec.Struct, frozen=True):
     """What follows from a supposition; times as in a plan."""
 
     what: str
-    refs: list[Ref]
-    changes: list[ChangeShape]
+    refs: Sequence[Ref]
+    changes: Sequence[Change]
     counts: dict[str, int]
     launches: int
     expected_seconds: float | None
     seconds: float | None
-    without_history: list[str]
-    stages: list[StageShape]
+    without_history: Sequence[str]
+    stages: list[Stage]
     #: Refs that were simulated.
     reached: int
     wants_reopened: int
     wants_open: int
-    notes: list[str]
+    notes: Sequence[str]
 
 
-def what_if_shape(found: WhatIf) -> WhatIfShape:
+def what_if_shape(found: WhatIf) -> ShownWhatIf:
     """The answer to a what-if as JSON has it."""
     counts = Counter(change.effect for change in found.changes)
-    return {
-        "what": found.question.value,
-        "refs": list(found.named),
-        "changes": [
-            {
-                "ref": change.ref,
-                "job": change.job,
-                "effect": change.effect.value,
-                "reason": change.reason,
-                "before": None if change.before is None else change.before.value,
-                "after": None if change.after is None else change.after.value,
-            }
-            for change in found.changes
-        ],
-        "counts": {effect.value: counts[effect] for effect in Effect if counts[effect]},
-        "launches": found.n_launches,
-        "expected_seconds": rounded(found.seconds_of_all),
-        "seconds": rounded(found.seconds),
-        "without_history": list(found.without_history),
-        "stages": [_simulated(launch) for launch in found.launches],
-        "reached": len(found.reached),
-        "wants_reopened": found.wants_reopened,
-        "wants_open": found.wants_open,
-        "notes": list(found.notes),
-    }
+    return ShownWhatIf(
+        found.question.value,
+        found.named,
+        found.changes,
+        {effect.value: counts[effect] for effect in Effect if counts[effect]},
+        found.n_launches,
+        rounded(found.seconds_of_all),
+        rounded(found.seconds),
+        found.without_history,
+        [_simulated(launch) for launch in found.launches],
+        len(found.reached),
+        found.wants_reopened,
+        found.wants_open,
+        found.notes,
+    )
 
 
-def _simulated(launch: SimulatedLaunch) -> StageShape:
+def _simulated(launch: SimulatedLaunch) -> Stage:
     begins, is_joined = launch.begins_after, launch.is_joined
     return stage_shape(launch.job, launch.refs, launch.n_launches, begins, launch.seconds, is_joined=is_joined)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from databuild_dagster.features.what_if.answers import Effect, Question, WhatIfShape, what_if_shape
+from databuild_dagster.features.what_if.answers import Effect, Question, ShownWhatIf, what_if_shape
 from databuild_dagster.features.what_if.questions import if_code_changes, if_missing, if_tainted
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.web.parameters import choice, flag
@@ -16,7 +16,7 @@ _WHAT: Final = choice("what", "The supposition.", [question.value for question i
 _DOWNSTREAM: Final = flag("downstream", "A taint also covers what was built from them.")
 
 
-def what_if(state: State, what: str, ref: str, downstream: bool) -> WhatIfShape:
+def what_if(state: State, what: str, ref: str, downstream: bool) -> ShownWhatIf:
     """What follows from a supposition about some refs, or about an asset."""
     engine = state.engine
     match Question(what):
@@ -35,7 +35,7 @@ def _one(names: list[str]) -> str:
     return names[0]
 
 
-def _rows(answer: WhatIfShape) -> list[Row]:
+def _rows(answer: dict[str, Any]) -> list[Row]:
     return [Row(entry["ref"], entry["job"], entry["effect"], entry["reason"]) for entry in answer["changes"]]
 
 
@@ -77,7 +77,7 @@ ROUTES: Final = (
         "/what-if",
         "What follows if partitions are tainted or never arrive, or if the code of an asset changes.",
         what_if,
-        WhatIfShape,
+        ShownWhatIf,
         (_WHAT, REFS, _DOWNSTREAM),
         plan=_ON_PAGE,
     ),

@@ -15,19 +15,20 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from databuild_dagster.model.records import Time, time_of
 from databuild_dagster.store.format import BITS, PREFIX
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.store import Store
 
-T = TypeVar("T", bound=tuple[Any, ...])
+T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 
 class Selection(Generic[T]):
-    """The columns of one row type, a named tuple: `SELECT {selection.columns} …`, then `selection.rows(answer)`.
+    """The columns of one row type, a named tuple or a record: `SELECT {selection.columns} …`, then `selection.rows(answer)`.
 
     A field without an expression of its own is the column of its name in the table behind `alias`. Enumerations, truth
-    values and lists of texts are read as their annotations say; `readers` holds what else a field needs.
+    values, times and lists of texts are read as their annotations say; `readers` holds what else a field needs.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Selection(Generic[T]):
         self._places = {name: place for place, name in enumerate(hints)}
         found = [(place, (readers or {}).get(name) or _reader_of(hints[name])) for name, place in self._places.items()]
         self._readers = [(place, reader) for place, reader in found if reader is not None]
-        self._new: Callable[[Iterable[Any]], T] = partial(tuple.__new__, row_type)
+        self._new: Callable[[Iterable[Any]], T] = (
+            partial(tuple.__new__, row_type) if issubclass(row_type, tuple) else lambda values: row_type(*values)
+        )
 
     def rows(self, answer: Sequence[tuple[Any, ...]], **readers: Reader) -> list[T]:
         """The rows of an answer; `readers` read fields whose meaning depends on the store.
@@ -72,6 +75,8 @@ def _reader_of(hint: Any) -> Reader | None:
     (kind,) = [kind for kind in get_args(hint) if kind is not NoneType] if is_optional else [hint]
     if kind is bool:
         return bool
+    if kind is Time:
+        return time_of
     if get_origin(kind) is tuple:
         return msgspec.json.Decoder(kind).decode
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model.errors import Contradiction, MissingRow
 from databuild_dagster.model.events import ManifestRemoved
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
@@ -25,7 +26,7 @@ class Canonical(NamedTuple):
     state: InstanceState | None = None
     uuid: str | None = None
     job_run: str | None = None
-    retry_at: float | None = None
+    retry_at: Time | None = None
     reason: str | None = None
     code_version: str | None = None
     manifest_state: str | None = None
@@ -34,7 +35,7 @@ class Canonical(NamedTuple):
     rows: int | None = None
     bytes: int | None = None
     origin: str | None = None
-    live_at: float | None = None
+    live_at: Time | None = None
     #: The last known origin of data from outside, in any state.
     known_origin: str | None = None
 

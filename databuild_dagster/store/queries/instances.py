@@ -10,7 +10,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 from databuild_dagster.model.events import Erasure, JobRunStarted, MadeWith, ManifestRemoved
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -48,7 +51,7 @@ class Instance(NamedTuple):
     ref: Ref
     state: InstanceState
     seq: int
-    at: float
+    at: Time
     job_run: str
     reason: str | None
     code_version: str | None
@@ -57,7 +60,7 @@ class Instance(NamedTuple):
     #: Uuids of the instances it was built from.
     inputs: tuple[str, ...]
     canonical: bool
-    live_at: float | None
+    live_at: Time | None
     #: The actor of the event that made it.
     actor: str
     #: The instance of its ref that was created before it; None for the first.
@@ -199,7 +202,7 @@ class InstanceThen(NamedTuple):
     #: Readers of its ref saw it.
     canonical: bool
     #: None if it had not been live by then.
-    live_at: float | None
+    live_at: Time | None
 
 
 _THEN = Selection(
@@ -244,17 +247,16 @@ SELECT count(*) FROM chain
 WHERE chain.id < :end AND chain.node_id = {CHOSEN_AT} AND {state_at("chain.node_id")} = '{InstanceState.LIVE}'"""
 
 
-class Taint(NamedTuple):
+class Taint(msgspec.Struct, frozen=True):
     """A taint of an instance."""
 
     taint_id: str
     reason: str
     actor: str
-    created_at: float
-    canceled_at: float | None
+    created_at: Time
 
 
-_TAINT = Selection(Taint, "t", canceled_at="x.canceled_at")
+_TAINT = Selection(Taint, "t")
 
 
 class InstanceQueries(Asking):
@@ -544,12 +546,9 @@ class InstanceQueries(Asking):
         sql = f"SELECT uuid, id >> {BITS} FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))"
         return dict(self._all(sql, Keys(uuids)))
 
-    def taints_of(self, uuid: str) -> list[Taint]:
-        sql = f"""
-            SELECT {_TAINT.columns} FROM {PREFIX}taints t
-            JOIN {PREFIX}taint_instances x ON x.taint_id = t.id JOIN {PREFIX}instances i ON i.id = x.instance_id
-            WHERE i.uuid = ? ORDER BY t.id"""
-        return _TAINT.rows(self._all(sql, uuid))
+    def taints_of(self, uuid: str) -> tuple[Taint, ...]:
+        """The taints in force of an instance."""
+        return self.taints_in_force([uuid]).get(uuid, ())
 
     def taints_in_force(self, uuids: Iterable[str]) -> dict[str, tuple[Taint, ...]]:
         """The taints in force of many instances, by uuid."""

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.react import CLAIMANT
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
@@ -26,9 +27,9 @@ class JobRunView(NamedTuple):
     state: JobRunState
     dagster_run_id: str | None
     launch_id: str
-    buffered_at: float
-    started_at: float | None
-    ended_at: float | None
+    buffered_at: Time
+    started_at: Time | None
+    ended_at: Time | None
     error: str | None
 
     @property

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, PauseRow
 from databuild_dagster.model.set_aside import Subject
@@ -176,7 +177,7 @@ class AsideSubject(NamedTuple):
     location: str
     reason: str
     #: The time at which this reason began.
-    since: float
+    since: Time
 
 
 _ASIDE = Selection(AsideSubject, "s")

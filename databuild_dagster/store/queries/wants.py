@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
+from databuild_dagster.model.records import Column, Time
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import ARC, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
@@ -20,31 +22,38 @@ from databuild_dagster.store.queries.canonical import FAILED_BY
 from databuild_dagster.store.queries.ids import IdKind, IdQueries
 
 
-class WantView(NamedTuple):
+class WantView(msgspec.Struct, frozen=True):
     """One want."""
 
-    id: str
-    request_id: str
-    refs: tuple[Ref, ...]
-    state: WantState
-    source: str
+    id: Annotated[str, Column("want")]
+    request_id: Annotated[str, Column("request", wide_only=True)]
+    refs: Annotated[tuple[Ref, ...], Column()]
+    state: Annotated[WantState, Column()]
+    #: What kind of requester recorded it: user, schedule, sensor, arc, job run, dagster run, or the word of a caller.
+    source: Annotated[str, Column()]
+    #: Which one: the name of the schedule or sensor, the instance that woke the arc, or the id of the run.
     source_id: str | None
-    comment: str
-    priority: int
-    created_at: float
+    priority: Annotated[int, Column(wide_only=True)]
+    created_at: Annotated[Time, Column("created", wide_only=True)]
     #: None for a want that never expires, or has no SLA.
-    expires_at: float | None
-    deadline: float | None
-    #: The time of the record that its SLA was missed.
-    sla_missed_at: float | None
+    expires_at: Annotated[Time | None, Column("expires", wide_only=True)]
+    comment: Annotated[str, Column(wide_only=True)]
     #: The time of the data that it asks for, if the requester gave one.
-    data_timestamp: float | None
+    data_timestamp: Time | None
+    deadline: Annotated[Time | None, Column()]
+    #: The time of the record that its SLA was missed.
+    sla_missed_at: Annotated[Time | None, Column("sla", narrow=lambda _: "missed")]
     #: Once one input has failed, the others are not built for it (rule 6.14).
     fail_fast: bool
-    #: The actor of the event that recorded it.
-    actor: str
-    #: The number of its refs, of which `refs` may be the first.
+    #: Who or what recorded it.
+    actor: Annotated[str, Column("by", wide_only=True)]
+
+
+class CutWant(WantView, frozen=True):
+    """A want with the first of its `n_refs` refs."""
+
     n_refs: int
+    is_cut: bool
 
 
 class RefOfWant(NamedTuple):
@@ -105,18 +114,18 @@ class WantFilter:
 EVERY_WANT = WantFilter()
 
 
-class Asker(NamedTuple):
+class Asker(msgspec.Struct, frozen=True):
     """A want as the reason why an instance was built."""
 
-    want_id: str
     request_id: str
     refs: tuple[Ref, ...]
     source: str
     source_id: str | None
-    comment: str
-    at: float
     #: The actor of the event that recorded it.
     actor: str
+    comment: str
+    want: str
+    at: Time
 
 
 class Origin(NamedTuple):
@@ -151,10 +160,6 @@ class LateRef(NamedTuple):
     deadline: float
 
 
-def _unless_never(at: float) -> float | None:
-    return None if at == NEVER else at
-
-
 _FIRST_REFS_OF_WANT = f"""(SELECT json_group_array(few.ref) FROM (
         SELECT n.ref FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
         WHERE y.want_id = w.id ORDER BY y.ref_id{{limit}}) few)"""
@@ -182,56 +187,55 @@ _ACTOR = f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})"
 
 
 @lru_cache(maxsize=64)
-def _want(seq: int | None, most_refs: int | None = None) -> Selection[WantView]:
-    """The columns of a want when `seq` was the last event, with the first of its refs; None for now, and for all refs."""
+def _want(seq: int | None, most_refs: int | None = None) -> Selection[Any]:
+    """The columns of a want when `seq` was the last event; None for now. With `most_refs` those of a `CutWant`."""
     missed = f"""CASE WHEN w.sla_missed_at <= (SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq}) THEN w.sla_missed_at END"""
     return Selection(
-        WantView,
+        WantView if most_refs is None else CutWant,
         "w",
-        {"expires_at": _unless_never, "deadline": _unless_never},
         id="w.want_id",
         refs=_REFS_OF_WANT if most_refs is None else _FIRST_REFS_OF_WANT.format(limit=f" LIMIT {most_refs}"),
         state=_state_at(seq),
         sla_missed_at="w.sla_missed_at" if seq is None else missed,
         actor=_ACTOR,
+        **({} if most_refs is None else {"is_cut": f"w.n_refs > {most_refs}"}),
     )
 
 
-_WANT = _want(None)
+_WANT: Selection[WantView] = _want(None)
 _FAILED = (WantState.FAILED, WantState.UPSTREAM_FAILED)
 _WANTS = f"SELECT {_WANT.columns} FROM {PREFIX}wants w "
 #: The sources that this package records.
 _SOURCES = ("user", "schedule", "sensor", ARC, DERIVATIVE, CLAIMANT)
-_ASKER = Selection(
-    Asker,
-    "w",
-    refs=_REFS_OF_WANT,
-    at="w.created_at",
-    actor=_ACTOR,
-)
+_ASKER = Selection(Asker, "w", refs=_REFS_OF_WANT, want="w.want_id", at="w.created_at", actor=_ACTOR)
 _LAST_WANT = Selection(LastWant, "w")
 
 
-class Requester(NamedTuple):
-    """The requester of the first want of a request."""
+class Requester(msgspec.Struct, frozen=True):
+    """The person, schedule or arc behind a request: the requester of its first want."""
 
-    request_id: str
     source: str
     source_id: str | None
-    comment: str
     actor: str
+    comment: str
 
 
-_REQUESTER = Selection(Requester, "w", actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})")
+_REQUESTER = Selection(Requester, "w", actor=_ACTOR)
 
 
 class WantQueries(IdQueries):
     """Wants, open and ended."""
 
-    def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100, most_refs: int | None = None) -> list[WantView]:
-        """The newest wants of a filter, the newest first, each with all of its refs or the first `most_refs`."""
+    def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100) -> list[WantView]:
+        """The newest wants of a filter, the newest first."""
+        return self._newest_of(_want(which.seq), which, most)
+
+    def cut_wants(self, which: WantFilter, *, most: int, most_refs: int) -> list[CutWant]:
+        """The same, each with the first `most_refs` of its refs."""
+        return self._newest_of(_want(which.seq, most_refs), which, most)
+
+    def _newest_of(self, want: Selection[Any], which: WantFilter, most: int) -> list[Any]:
         condition, parameters = which.condition()
-        want = _want(which.seq, most_refs)
         sql = f"SELECT {want.columns} FROM {PREFIX}wants w {condition}ORDER BY w.id DESC LIMIT ?"
         return want.rows(self._all(sql, *parameters, most))
 
@@ -408,7 +412,7 @@ class WantQueries(IdQueries):
     def requesters(self, request_ids: Iterable[str]) -> dict[str, Requester]:
         """The requester of each request; another name, such as a Dagster run, is left out."""
         sql = f"""
-            SELECT {_REQUESTER.columns} FROM {PREFIX}wants w WHERE w.id IN (
+            SELECT w.request_id, {_REQUESTER.columns} FROM {PREFIX}wants w WHERE w.id IN (
                 SELECT min(x.id) FROM {PREFIX}wants x WHERE x.request_id IN (SELECT value FROM json_each(?))
                 GROUP BY x.request_id)"""
-        return {requester.request_id: requester for requester in _REQUESTER.rows(self._all(sql, Keys(request_ids)))}
+        return dict(_REQUESTER.by(self._all(sql, Keys(request_ids))))

@@ -10,6 +10,7 @@ from databuild_dagster.engine.orchestrator_notes import MIN_SILENCE_SECONDS
 from databuild_dagster.engine.why.explain import (
     MAX_CAUSES,
     MAX_FOLLOWED,
+    Cause,
     OnlyLater,
     causes_of_each,
     explain,
@@ -356,7 +357,7 @@ def test_a_request_counts_its_wants(world):
     explanation = explain(world.engine, request)
 
     assert (explanation.state, explanation.wants) == ("mixed", {"Successful": 1, "Idle": 1, "Building": 1})
-    assert explanation.causes[0] == (request, "the want succeeded: everything asked for was live", 0)
+    assert explanation.causes[0] == Cause(request, "the want succeeded: everything asked for was live", 0)
     assert {cause.ref for cause in explanation.causes[1:]} == {"b", "c"}
 
 

@@ -51,7 +51,7 @@ def test_each_instance_has_its_own_askers(world):
 
     found = who_asked(world.queries, [first, world.uuid("a")])
 
-    assert [[item.want_id for item in of_one] for of_one in found.values()] == [[kate, finn], [kate]]
+    assert [[item.want for item in of_one] for of_one in found.values()] == [[kate, finn], [kate]]
 
 
 def test_an_arrival_without_a_want_was_asked_for_by_no_user(world):

@@ -53,15 +53,15 @@ def test_inputs_are_added_removed_and_changed(world: World) -> None:
     new_b = rebuild(world, "b")
     second = rebuild(world, "e", "b", "c", "d")
 
-    found = diff_of(world.queries, first, second)["inputs"]
+    found = diff_of(world.queries, first, second).inputs
 
-    assert [(change["ref"], change["change"]) for change in found["changes"]] == [
+    assert [(change.ref, change.change) for change in found.changes] == [
         ("a", "removed"),
         ("b", "changed"),
         ("d", "added"),
     ]
-    assert (found["changes"][1]["a"], found["changes"][1]["b"]) == (old_b, new_b)
-    assert (found["added"], found["removed"], found["changed"], found["same"]) == (1, 1, 1, 1)
+    assert (found.changes[1].a, found.changes[1].b) == (old_b, new_b)
+    assert (found.added, found.removed, found.changed, found.same) == (1, 1, 1, 1)
 
 
 def test_the_differences_of_inputs_are_those_of_the_lists(world: World) -> None:
@@ -75,15 +75,15 @@ def test_the_differences_of_inputs_are_those_of_the_lists(world: World) -> None:
     for first in instances:
         for second in instances:
             before, after = ({refs[uuid]: uuid for uuid in one.inputs} for one in (first, second))
-            found = diff_of(world.queries, first.uuid, second.uuid)["inputs"]
+            found = diff_of(world.queries, first.uuid, second.uuid).inputs
             expected = {
                 ref: (before.get(ref), after.get(ref))
                 for ref in before.keys() | after.keys()
                 if before.get(ref) != after.get(ref)
             }
-            assert {change["ref"]: (change["a"], change["b"]) for change in found["changes"]} == expected
-            assert found["same"] == len(before.items() & after.items())
-            assert found["added"] + found["removed"] + found["changed"] == len(expected)
+            assert {change.ref: (change.a, change.b) for change in found.changes} == expected
+            assert found.same == len(before.items() & after.items())
+            assert found.added + found.removed + found.changed == len(expected)
             n_changes += len(expected)
 
     assert n_changes > 0
@@ -94,9 +94,9 @@ def test_more_differing_inputs_than_are_named_are_counted(world: World, monkeypa
     world.live("a", "b")
     first = world.succeed("e")
 
-    found = diff_of(world.queries, first, rebuild(world, "e", "a", "b"))["inputs"]
+    found = diff_of(world.queries, first, rebuild(world, "e", "a", "b")).inputs
 
-    assert ([change["ref"] for change in found["changes"]], found["added"]) == (["a"], 2)
+    assert ([change.ref for change in found.changes], found.added) == (["a"], 2)
 
 
 def test_an_input_whose_files_were_replaced_has_the_same_rows(world: World) -> None:
@@ -105,9 +105,9 @@ def test_an_input_whose_files_were_replaced_has_the_same_rows(world: World) -> N
     world.handle(c.ReplaceFiles(ref="a", uuid=world.uuid("a"), job_run_id=world.ids(), manifest=COMPLETE))
     second = rebuild(world, "e", "a")
 
-    (change,) = diff_of(world.queries, first, second)["inputs"]["changes"]
+    (change,) = diff_of(world.queries, first, second).inputs.changes
 
-    assert (change["change"], change["same_rows"]) == ("changed", True)
+    assert (change.change, change.same_rows) == ("changed", True)
 
 
 def test_code_config_tags_and_versions_differ_by_name(world: World) -> None:
@@ -119,9 +119,9 @@ def test_code_config_tags_and_versions_differ_by_name(world: World) -> None:
     launch(world, "a", MadeWith("code-2", changed, {}, {"pandas": "3", "dagster": "1"}))
     second = world.succeed("a")
 
-    found = diff_of(world.queries, first, second)["settings"]
+    found = diff_of(world.queries, first, second).settings
 
-    assert [(change["kind"], change["name"], change["a"], change["b"]) for change in found] == [
+    assert [(change.kind, change.name, change.a, change.b) for change in found] == [
         ("code", "fingerprint", "code-1", "code-2"),
         ("config", "ops.a.config.new", None, {}),
         ("config", "ops.a.config.rate", 1, 2),
@@ -139,14 +139,14 @@ def test_rows_and_columns_differ_by_the_manifests(sales: PublishedWorld) -> None
 
     found = diff_of(sales.queries, first, second)
 
-    assert [(column["name"], column["change"], column["a"], column["b"]) for column in found["columns"]] == [
+    assert [(column.name, column.change, column.a, column.b) for column in found.columns] == [
         ("new", "added", None, "boolean"),
         ("n", "changed", "integer", "long"),
         ("gone", "removed", "string", None),
     ]
-    assert (found["a"]["rows"], found["b"]["rows"], found["a"]["n_files"], found["b"]["n_files"]) == (2, 2, 1, 2)
-    assert [taint["reason"] for taint in found["a"]["taints"]] == ["a bug"]
-    assert (found["a"]["note"], found["b"]["note"]) == (None, None)
+    assert (found.a.rows, found.b.rows, found.a.n_files, found.b.n_files) == (2, 2, 1, 2)
+    assert [taint.reason for taint in found.a.taints] == ["a bug"]
+    assert (found.a.note, found.b.note) == (None, None)
 
 
 def test_the_instance_before_is_the_last_one_that_was_live(world: World) -> None:

@@ -31,11 +31,11 @@ def test_the_shown_receipt_has_the_instances_of_the_lineage(world: World) -> Non
     for instance in built:
         lineage = {found.uuid: found for found in world.queries.lineage(instance.uuid)}
         shown = shown_receipt(world.queries, instance.uuid)
-        assert shown["instances"][0]["uuid"] == instance.uuid
-        assert {entry["uuid"]: sorted(entry["inputs"]) for entry in shown["instances"]} == {
+        assert shown.instances[0].uuid == instance.uuid
+        assert {entry.uuid: sorted(entry.inputs) for entry in shown.instances} == {
             uuid: sorted(found.inputs) for uuid, found in lineage.items()
         }
-        assert not shown["is_cut"]
+        assert not shown.is_cut
 
     assert max(len(world.queries.lineage(instance.uuid)) for instance in built) > 3
 
@@ -48,25 +48,25 @@ def test_a_receipt_that_is_cut_has_the_nearest_instances(world: World) -> None:
 
     cut = shown_receipt(world.queries, world.uuid("d"), 3)
 
-    assert ([entry["ref"] for entry in cut["instances"]], cut["is_cut"]) == (["d", "b", "c"], True)
-    assert [entry["n_inputs"] for entry in cut["instances"]] == [2, 1, 1]
+    assert ([entry.ref for entry in cut.instances], cut.is_cut) == (["d", "b", "c"], True)
+    assert [entry.n_inputs for entry in cut.instances] == [2, 1, 1]
     whole = shown_receipt(world.queries, world.uuid("d"), 4)
-    assert ([entry["ref"] for entry in whole["instances"]], whole["is_cut"]) == (["d", "b", "c", "a"], False)
+    assert ([entry.ref for entry in whole.instances], whole.is_cut) == (["d", "b", "c", "a"], False)
 
 
 def test_the_shown_receipt_names_files_without_their_places(tmp_path: Path) -> None:
     world = PublishedWorld(tmp_path / "home", DELTA)
     uuid = world.build("2024-01-01", {"n": [1, 2]})
 
-    (whole,) = receipt_of(world.queries, "sales@2024-01-01", uuid)["instances"]
-    (shown,) = shown_receipt(world.queries, uuid)["instances"]
+    (whole,) = receipt_of(world.queries, "sales@2024-01-01", uuid).instances
+    (shown,) = shown_receipt(world.queries, uuid).instances
     world.close()
 
-    assert str(tmp_path) in str(whole["manifest"])
+    assert str(tmp_path) in str(whole.manifest)
     assert str(tmp_path) not in str(shown)
-    assert (shown["manifest"], shown["n_files"], shown["note"]) == (None, 1, None)
-    assert (shown["rows"], shown["schema"]) == (whole["rows"], whole["schema"]) == (2, [["n", "long"]])
-    assert [file["checksum"] for file in shown["files"]] == [file["checksum"] for file in whole["files"]]
+    assert (shown.manifest, shown.n_files, shown.note) == (None, 1, None)
+    assert (shown.rows, shown.schema) == (whole.rows, whole.schema) == (2, [["n", "long"]])
+    assert [file.checksum for file in shown.files] == [file.checksum for file in whole.files]
 
 
 def test_an_instance_that_was_never_live_has_no_receipt(world: World) -> None:
@@ -85,7 +85,7 @@ def test_a_receipt_of_an_older_version_says_that_its_provenance_is_unknown(world
     """Rule 3.1: its events have no such field."""
     world.live("a")
 
-    (entry,) = shown_receipt(world.queries, world.uuid("a"))["instances"]
+    (entry,) = shown_receipt(world.queries, world.uuid("a")).instances
 
     assert "made_with" not in str(world.queries.raw_events())
-    assert (entry["code"], entry["config"], entry["versions"]) == (None, None, None)
+    assert (entry.code, entry.config, entry.versions) == (None, None, None)

@@ -12,7 +12,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.features.compare.samples import NoRowsHere, RowsUnreadable, SampleNotAllowed, sample_of
+from databuild_dagster.features.compare.samples import (
+    NoRowsHere,
+    RowsUnreadable,
+    SampleColumn,
+    SampleNotAllowed,
+    sample_of,
+)
 from databuild_dagster.model import commands as c
 from databuild_dagster.shapes.cells import MAX_CELL, cell_text
 from tests.support.catalog import HERE
@@ -40,9 +46,9 @@ def test_the_first_rows_of_the_canonical_instance_are_shown(world: PublishedWorl
 
     found = sample_of(world.queries, DAY)
 
-    assert (found["uuid"], found["n_rows"], found["n_files"], found["file"]) == (uuid, 50, 2, "part-1.parquet")
-    assert found["columns"] == [{"name": "n", "type": "long"}, {"name": "name", "type": "string"}]
-    assert found["rows"] == [[str(n), f"name {n}"] for n in range(20)]
+    assert (found.uuid, found.n_rows, found.n_files, found.file) == (uuid, 50, 2, "part-1.parquet")
+    assert found.columns == [SampleColumn("n", "long"), SampleColumn("name", "string")]
+    assert found.rows == [[str(n), f"name {n}"] for n in range(20)]
 
 
 @pytest.mark.parametrize("sample", [msgspec.UNSET, False])
@@ -64,13 +70,13 @@ def test_tainted_rows_are_shown_with_their_state(world: PublishedWorld) -> None:
     world.build("2024-01-01", {"n": [1]})
     world.taint(DAY)
 
-    assert (sample_of(world.queries, DAY)["state"], sample_of(world.queries, DAY)["rows"]) == ("Tainted", [["1"]])
+    assert (sample_of(world.queries, DAY).state, sample_of(world.queries, DAY).rows) == ("Tainted", [["1"]])
 
 
 def test_an_empty_instance_has_columns_and_no_rows(world: PublishedWorld) -> None:
     world.build("2024-01-01")
 
-    assert (sample_of(world.queries, DAY)["rows"], sample_of(world.queries, DAY)["file"]) == ([], None)
+    assert (sample_of(world.queries, DAY).rows, sample_of(world.queries, DAY).file) == ([], None)
 
 
 def test_what_has_no_data_is_refused_with_its_state(world: PublishedWorld) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from databuild_dagster.features.operations.shapes import MAX_NUMBERS, MAX_OFFENDING, MAX_RULES, error_of, report_shape
+from databuild_dagster.shapes.fields import json_of
 
 SECRET = "a row of the data"
 
@@ -28,7 +29,7 @@ def of_validate(n_partitions: int = 1) -> dict[str, Any]:
 
 
 def test_a_report_has_its_rules_and_numbers_and_no_row() -> None:
-    shape = report_shape(of_validate())
+    shape = json_of(report_shape(of_validate()))
 
     assert shape == {
         "ok": False,
@@ -52,8 +53,8 @@ def test_a_large_report_is_cut() -> None:
     shape = report_shape(many)
 
     assert shape is not None
-    assert (len(shape["rules"]), len(shape["numbers"])) == (MAX_RULES, MAX_NUMBERS)
-    assert (len(shape["rules"][0]["partitions"]), shape["rules"][0]["n_partitions"]) == (
+    assert (len(shape.rules), len(shape.numbers)) == (MAX_RULES, MAX_NUMBERS)
+    assert (len(shape.rules[0].partitions), shape.rules[0].n_partitions) == (
         MAX_OFFENDING,
         MAX_OFFENDING + 1,
     )
@@ -63,7 +64,7 @@ def test_a_large_report_is_cut() -> None:
     "report", [None, SECRET, [SECRET], {}, {"text": SECRET}, {"rules": SECRET}, {"rules": [SECRET]}]
 )
 def test_a_report_without_rules_and_numbers_shows_no_text(report: Any) -> None:
-    shape = report_shape(report)
+    shape = json_of(report_shape(report))
 
     assert SECRET not in json.dumps(shape)
 
@@ -74,7 +75,7 @@ def test_a_report_of_another_shape_is_no_error() -> None:
     shape = report_shape({"ok": "yes", "rules": rules})
 
     assert shape is not None
-    assert (shape["ok"], [rule["rule"] for rule in shape["rules"]]) == (None, ["y"])
+    assert (shape.ok, [rule.rule for rule in shape.rules]) == (None, ["y"])
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_ticks_publish_what_they_build_and_set_aside_what_cannot_be_published(
 
 
 def behind(site: Site, instance: dg.DagsterInstance) -> dict[str, int | None]:
-    return {lag.asset: lag.n_behind for lag in table_lags(instance, specs_of(site))}
+    return {lag.asset: lag.partitions_behind for lag in table_lags(instance, specs_of(site))}
 
 
 @pytest.mark.usefixtures("silent")
@@ -166,7 +166,7 @@ def test_a_catalog_that_is_away_for_an_hour_stops_no_build_and_its_table_catches
         site = deployed(instance, str(tmp_path), orders, asset_checks=build_table_checks(assets=[orders]))
         site.build("orders@2024-01-01")
         (before,) = table_lags(instance, specs_of(site))
-        assert (before.n_behind, before.behind_seconds) == (0, 0.0)
+        assert (before.partitions_behind, before.seconds_behind) == (0, 0.0)
 
         server.kill()
         site.build("orders@2024-01-02")
@@ -176,8 +176,8 @@ def test_a_catalog_that_is_away_for_an_hour_stops_no_build_and_its_table_catches
 
         assert [site.state(f"orders@2024-01-0{day}") for day in (2, 3)] == [InstanceState.LIVE] * 2
         (lag,) = table_lags(instance, specs_of(site))
-        assert lag.n_behind == 2
-        assert lag.behind_seconds >= HOUR_SECONDS
+        assert lag.partitions_behind == 2
+        assert lag.seconds_behind >= HOUR_SECONDS
         assert str(lag.why).startswith("CatalogAway: ")
         assert not is_passing(instance)
 
@@ -186,7 +186,7 @@ def test_a_catalog_that_is_away_for_an_hour_stops_no_build_and_its_table_catches
         site.build()
 
         (after,) = table_lags(instance, specs_of(site))
-        assert (after.n_behind, after.why) == (0, None)
+        assert (after.partitions_behind, after.why) == (0, None)
         assert is_passing(instance)
         table = load_catalog("lake").load_table("shop.orders")
         seqs = [int(found.summary.additional_properties["databuild.seq"]) for found in table.snapshots()]

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple, replace
 
 from databuild_dagster.features.what_if import alike
 from databuild_dagster.features.what_if.alike import Likeness
@@ -80,7 +81,8 @@ def without_ids(found: WhatIf | str) -> object:
         return found
     return {
         "changes": sorted(
-            change._replace(reason=re.sub(r"job run \S+", "job run", change.reason)) for change in found.changes
+            astuple(replace(change, reason=re.sub(r"job run \S+", "job run", change.reason)))
+            for change in found.changes
         ),
         "launches": [launch._replace(refs=tuple(sorted(launch.refs))) for launch in found.launches],
         "reached": found.reached,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from databuild_dagster.features.what_if.answers import what_if_shape
 from databuild_dagster.features.what_if.questions import if_tainted
+from databuild_dagster.shapes.fields import json_of
 from tests.support.catalog import dataset
 from tests.support.world import World
 
@@ -19,7 +20,7 @@ def shop() -> World:
 
 
 def test_a_what_if_counts_its_effects_and_has_the_states() -> None:
-    found = what_if_shape(if_tainted(shop().engine, ["raw@1"]))
+    found = json_of(what_if_shape(if_tainted(shop().engine, ["raw@1"])))
 
     assert found["counts"] == {"build": 1, "stale": 1}
     assert found["changes"][0] == {
@@ -30,5 +31,5 @@ def test_a_what_if_counts_its_effects_and_has_the_states() -> None:
         "before": "Live",
         "after": "Live",
     }
-    assert (found["what"], found["refs"], found["reached"]) == ("taint", ["raw@1"], 2)
+    assert (found["what"], found["refs"], found["reached"]) == ("taint", ("raw@1",), 2)
     assert (found["launches"], found["seconds"], found["expected_seconds"]) == (1, 10.0, 10.0)

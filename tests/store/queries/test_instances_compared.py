@@ -49,9 +49,9 @@ def test_inputs_of_two_instances_differ_by_ref(world):
 def test_a_want_has_the_first_of_its_refs(world):
     want = world.want("a", "b", "c")
 
-    (few,) = world.queries.wants(WantFilter(ref="b"), most_refs=2)
+    (few,) = world.queries.cut_wants(WantFilter(ref="b"), most=9, most_refs=2)
     n, page = world.queries.refs_of_wants(want, 2, 1)
 
-    assert (few.refs, few.n_refs) == (("a", "b"), 3)
+    assert (few.refs, few.n_refs, few.is_cut) == (("a", "b"), 3, True)
     assert (n, [(one.ref, one.want_id) for one in page]) == (3, [("b", want), ("c", want)])
     assert world.queries.refs_of_wants("none", 5) == (0, [])

@@ -110,7 +110,7 @@ ASKED = [
     ("the data of instances", lambda world: world.queries.data_facts([world.uuid("d")])),
     ("how many inputs", lambda world: world.queries.n_inputs_of([world.uuid("d")])),
     ("the refs of a want in pages", lambda world: world.queries.refs_of_wants(world.open_wants("a")[0].id, 5, 1)),
-    ("wants with their first refs", lambda world: world.queries.wants(WantFilter(ref="a"), most_refs=2)),
+    ("wants with their first refs", lambda world: world.queries.cut_wants(WantFilter(ref="a"), most=9, most_refs=2)),
     (
         "the open builds of a page",
         lambda world: builds_of(world.queries, world.queries.job_runs(open_only=True, most=5)),

@@ -12,9 +12,10 @@ from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import REF, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_queries
-from databuild_dagster.features.compare.differences import DiffShape, SideShape, diff_of, instances_to_compare
+from databuild_dagster.features.compare.differences import diff_of, instances_to_compare
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.store.queries.ids import IdKind, short_id
 
 #: The facts that are worth a line where they differ; times and ids always do.
@@ -34,7 +35,7 @@ def diff(ref: Ref, first: str | None, second: str | None, as_json: bool) -> None
     queries = the_queries()
     canonical_of(queries, ref)
     first, second = (text and queries.full_id(IdKind.INSTANCE, text) for text in (first, second))
-    found = diff_of(queries, *instances_to_compare(queries, ref, first, second))
+    found = json_of(diff_of(queries, *instances_to_compare(queries, ref, first, second)))
     if as_json:
         emit(found)
         return
@@ -53,11 +54,11 @@ def diff(ref: Ref, first: str | None, second: str | None, as_json: bool) -> None
             click.echo(f"The columns of {short_id(side['uuid'])} are not known: {side['note']}", err=True)
 
 
-def _titled(side: SideShape) -> str:
+def _titled(side: dict[str, Any]) -> str:
     return f"{side['ref']}, instance {short_id(side['uuid'])} of {side['at']}"
 
 
-def _rows(found: DiffShape) -> Iterator[tuple[str, Any, Any]]:
+def _rows(found: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """One line for each difference."""
     a, b = ({**side, "taints": _taints(side)} for side in (found["a"], found["b"]))
     for name in (*_FACTS, "taints"):
@@ -71,7 +72,7 @@ def _rows(found: DiffShape) -> Iterator[tuple[str, Any, Any]]:
         yield f"input {change['ref']}", change["a"], change["b"]
 
 
-def _taints(side: SideShape) -> str | None:
+def _taints(side: dict[str, Any]) -> str | None:
     return few_of([taint["reason"] for taint in side["taints"]]) or None
 
 

@@ -11,15 +11,16 @@ import click
 
 from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
-from databuild_dagster.cli.output import CUT, emit, shows_wide, table
+from databuild_dagster.cli.output import emit, shows_wide, table
 from databuild_dagster.cli.state import the_engine, the_warehouse
 from databuild_dagster.features.compare.receipts import receipt_of
 from databuild_dagster.features.tables.port import RECEIPT_SECONDS
 from databuild_dagster.features.tables.receipts import InTable, in_tables, tag_snapshot
 from databuild_dagster.model.datasets import TableFormat
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.records import CUT
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
@@ -60,7 +61,7 @@ def _check_tag(tag: str, refs: Collection[Ref]) -> None:
 
 def _receipt(store: Store, ref: Ref, uuid: str | None, tag: str | None, *, as_json: bool) -> None:
     queries = Queries(store)
-    found = receipt_of(queries, ref, uuid or canonical_of(queries, ref).uuid)
+    found = json_of(receipt_of(queries, ref, uuid or canonical_of(queries, ref).uuid))
     if tag is not None:
         dataset = queries.known_dataset(asset_of(ref))
         tag_snapshot(store, dataset, the_warehouse(), found["uuid"], ref, tag, seconds=RECEIPT_SECONDS)
@@ -111,7 +112,8 @@ def _table_as_json(found: InTable | None) -> dict[str, Any] | None:
     """Null for a dataset that is published as no table; `snapshot` is null, with the reason, where none is known to hold it."""
     if found is None:
         return None
-    return {"name": found.table} | picked(found, "format", "snapshot", "seq", "tags", "why")
+    own = {"name": found.table, "format": found.format, "snapshot": found.snapshot}
+    return own | {"seq": found.seq, "tags": found.tags, "why": found.why}
 
 
 def _fingerprint(code: str | None) -> str | None:

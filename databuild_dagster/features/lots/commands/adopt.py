@@ -8,8 +8,8 @@ import click
 
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.options import Where, definitions, tabular
-from databuild_dagster.cli.output import Column, count, emit, listing, shown
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.cli.output import count, emit, listing, shown
+from databuild_dagster.model.records import Column
 
 if TYPE_CHECKING:
     from databuild_dagster.features.lots.arrivals.adoption import Adopter, Adoption
@@ -114,9 +114,17 @@ def _as_json(adoption: Adoption, *, dry_run: bool) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
         "recorded": [
-            picked(partition, "ref", "rows", "bytes", "origin")
-            | {"files": len(partition.files), "first_file": partition.files[0].uri}
-            for partition in adoption.recorded
+            {
+                "ref": found.ref,
+                "rows": found.rows,
+                "bytes": found.bytes,
+                "origin": found.origin,
+                "files": len(found.files),
+                "first_file": found.files[0].uri,
+            }
+            for found in adoption.recorded
         ],
-        **picked(adoption, "same", "kept", "without_files"),
+        "same": adoption.same,
+        "kept": adoption.kept,
+        "without_files": adoption.without_files,
     }

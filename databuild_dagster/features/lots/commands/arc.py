@@ -7,23 +7,14 @@ from collections import Counter
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import Column, emit, listing, shown, table
+from databuild_dagster.cli.output import emit, listing, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.data.read_plan import unknown_sources
-from databuild_dagster.features.lots.arc_shapes import arc_lot_shape, arcs_in_force, sources_of
+from databuild_dagster.features.lots.arc_shapes import ShownArcLot, arcs_in_force, sources_of
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.states import ArcState
-
-COLUMNS = (
-    Column("lot"),
-    Column("state"),
-    Column("stale"),
-    Column("ref"),
-    Column("instance", "uuid"),
-    Column("reason", wide_only=True),
-    Column("arc", wide_only=True),
-    Column("sources", wide_only=True),
-)
+from databuild_dagster.shapes.fields import extended
 
 
 @click.command("list")
@@ -50,9 +41,9 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
     listed = [lot for of_arc in lots.values() for lot in of_arc if state in (None, lot.state.value)]
     if as_json or as_list or state is not None:
         sources = {spec.asset: sources_of(spec) for spec in chosen}
-        records = [arc_lot_shape(lot, sources[lot.arc]) for lot in listed]
+        records = [extended(ShownArcLot, lot, sources=sources[lot.arc]) for lot in listed]
         empty = f"No lot is {state}." if state else "There are no lots yet."
-        listing(records, COLUMNS, empty=empty, as_json=as_json)
+        listing(records, columns_of(ShownArcLot, "lot", "state", "stale"), empty=empty, as_json=as_json)
     else:
         _summarize(chosen, {asset: Counter(lot.state for lot in of_arc) for asset, of_arc in lots.items()})
     for sentence in unknown_sources(queries.datasets().values(), chosen):

@@ -31,6 +31,7 @@ from databuild_dagster.features.lots.gap_ranges import Stretch, gaps_of_dataset,
 from databuild_dagster.features.lots.gaps import GapCause, GapReport, gap_report
 from databuild_dagster.model.lots import DAY_SECONDS, Cadence, Expected, InvalidLotRange
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.fields import json_of
 
 #: Stretches of absent lots that the table for people has; a program gets every lot.
 MAX_STRETCHES = 40
@@ -62,7 +63,7 @@ def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json:
     reports, without = _reports(dataset, start, end, chain=chain)
     if as_json:
         of_chain = {"chain": [gaps_of_dataset(of_input) for of_input in reports[:-1]], "without_lots": list(without)}
-        emit({**gaps_of_dataset(reports[-1]), **(of_chain if chain else {})})
+        emit({**json_of(gaps_of_dataset(reports[-1])), **(of_chain if chain else {})})
         return
     for number, report in enumerate(reports):
         if number:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import click
+import msgspec
 
 from databuild_dagster.cli.definitions import deployed_dataset, load_deployed, register_all
 from databuild_dagster.cli.options import Where, common, definitions, tabular
-from databuild_dagster.cli.output import Column, answer, count, emit, listing
+from databuild_dagster.cli.output import answer, count, emit, listing
 from databuild_dagster.cli.process import FAILED, REFUSED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
-from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.records import Column, columns_of
+from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.fields import error_as_json, picked
+from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
@@ -120,7 +122,12 @@ def _look_as_json(asset: str, look: Look) -> dict[str, object]:
         "recorded": [recorded.ref for recorded in look.recorded],
         "empty": [recorded.ref for recorded in look.recorded if not recorded.files],
         "new_files": sum(len(recorded.files) - recorded.n_kept for recorded in look.recorded),
-        **picked(look, "late", "held", "strangers", "unclear", "unsettled", "more"),
+        "late": look.late,
+        "held": look.held,
+        "strangers": look.strangers,
+        "unclear": look.unclear,
+        "unsettled": look.unsettled,
+        "more": look.more,
     }
 
 
@@ -161,15 +168,28 @@ class LotView(NamedTuple):
         return self.canonical.state is InstanceState.LIVE
 
 
-COLUMNS = (
-    Column("dataset"),
-    Column("unit"),
-    Column("timezone", wide_only=True),
-    Column("lots", "states", text=lambda states: ", ".join(f"{n:,} {state}" for state, n in states.items()) or "-"),
-    Column("earliest"),
-    Column("latest"),
-    Column("gaps", text="{:,}".format),
-)
+class LotsOfDataset(msgspec.Struct, frozen=True):
+    """The lots of a dataset by state; `gaps` counts the absent ones."""
+
+    dataset: Annotated[str, Column()]
+    unit: Annotated[str, Column()]
+    timezone: Annotated[str, Column(wide_only=True)]
+    states: Annotated[
+        dict[str, int],
+        Column("lots", text=lambda states: ", ".join(map("{0[1]:,} {0[0]}".format, states.items())) or "-"),
+    ]
+    earliest: Annotated[str | None, Column()]
+    latest: Annotated[str | None, Column()]
+    gaps: Annotated[int, Column(text="{:,}".format)]
+
+
+class ListedLot(msgspec.Struct, frozen=True):
+    """A lot that was built or arrived."""
+
+    lot: Annotated[str, Column()]
+    state: Annotated[str, Column()]
+    ref: Annotated[Ref, Column()]
+    uuid: Annotated[str | None, Column("instance")]
 
 
 @click.command("lots")
@@ -219,26 +239,20 @@ def _state(canonical: Canonical) -> str:
     return canonical.state.value
 
 
-def _summary(queries: Queries, lots: Lots, now: float) -> dict[str, object]:
+def _summary(queries: Queries, lots: Lots, now: float) -> LotsOfDataset:
     views = _views(queries, lots)
     there = [view for view in views if view.is_there]
-    return {
-        "dataset": lots.asset,
-        "unit": lots.cadence.unit,
-        "timezone": lots.cadence.timezone,
-        "states": dict(Counter(view.state for view in views)),
-        "earliest": there[0].name if there else None,
-        "latest": there[-1].name if there else None,
-        "gaps": lots.n_absent(now, [view.start for view in there]),
-    }
+    names: list[str | None] = [view.name for view in there] or [None]
+    gaps = lots.n_absent(now, [view.start for view in there])
+    states = dict(Counter(view.state for view in views))
+    return LotsOfDataset(lots.asset, lots.cadence.unit, lots.cadence.timezone, states, names[0], names[-1], gaps)
 
 
-def _tell(summaries: Sequence[dict[str, object]], *, as_json: bool) -> None:
+def _tell(summaries: Sequence[LotsOfDataset], *, as_json: bool) -> None:
     empty = "No registered dataset has lots: partitions in time, of one dimension."
-    listing(summaries, COLUMNS, empty=empty, as_json=as_json)
+    listing(summaries, columns_of(LotsOfDataset), empty=empty, as_json=as_json)
 
 
 def _list(views: list[LotView], asset: str, *, as_json: bool) -> None:
-    records = [{"lot": view.name, "state": view.state, **picked(view.canonical, "ref", "uuid")} for view in views]
-    columns = (Column("lot"), Column("state"), Column("ref"), Column("instance", "uuid"))
-    listing(records, columns, empty=f"Nothing has built a lot of {asset} yet.", as_json=as_json)
+    records = [ListedLot(view.name, view.state, view.canonical.ref, view.canonical.uuid) for view in views]
+    listing(records, columns_of(ListedLot), empty=f"Nothing has built a lot of {asset} yet.", as_json=as_json)

@@ -7,7 +7,7 @@ import msgspec
 
 from databuild_dagster.cli.definitions import deployed_dataset, load
 from databuild_dagster.cli.options import Where, common, definitions, tabular
-from databuild_dagster.cli.output import Column, count, emit, listing, table
+from databuild_dagster.cli.output import count, emit, listing, table
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
@@ -23,25 +23,20 @@ from databuild_dagster.features.operations.commands.operation_progress import (
 )
 from databuild_dagster.features.operations.commands.operation_run import PARALLEL, TIMEOUT, check_local, run_here
 from databuild_dagster.features.operations.manager import DistributedOperationManager
-from databuild_dagster.features.operations.shapes import canceled_operation, operation_shape, trouble_shape
+from databuild_dagster.features.operations.shapes import (
+    ShownOperation,
+    canceled_operation,
+    shown_operation,
+    shown_trouble,
+)
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.fields import when
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100
-
-
-COLUMNS = (
-    Column("operation", "id"),
-    Column("state"),
-    Column("done"),
-    Column("failed"),
-    Column("total"),
-    Column("started", "started_at"),
-    Column("ended", "ended_at"),
-)
 
 
 @click.command("list")
@@ -54,7 +49,7 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
     manager = _manager(where)
     found = manager.operations(dataset, ended=every)
     empty = "No operation runs. `databuild operation run TYPE DATASET` starts one."
-    listing([operation_shape(view) for view in found], COLUMNS, empty=empty, as_json=as_json)
+    listing([shown_operation(view) for view in found], columns_of(ShownOperation), empty=empty, as_json=as_json)
     for view in () if as_json else found:
         if view.trouble is not None:
             click.echo(f"{view.id} {trouble_of(view.trouble, manager.engine.now())}")
@@ -82,10 +77,12 @@ def show(operation: str, where: Where, as_json: bool) -> None:
         emit(
             {
                 **as_answer(view),
-                **picked(view, "started_at", "ended_at", "problem"),
+                "started_at": when(view.started_at),
+                "ended_at": when(view.ended_at),
+                "problem": view.problem,
                 "running": {partition: lease.holder for partition, lease in view.executors.items()},
-                "retrying": {partition: trouble_shape(trouble) for partition, trouble in view.troubles.items()},
-                "completion": None if view.trouble is None else trouble_shape(view.trouble),
+                "retrying": {partition: shown_trouble(trouble) for partition, trouble in view.troubles.items()},
+                "completion": shown_trouble(view.trouble),
             }
         )
         return

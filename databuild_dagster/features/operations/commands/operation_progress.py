@@ -21,13 +21,11 @@ from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.features.operations.follow_ups import INTENT_DAYS
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.seen import OperationView
-from databuild_dagster.features.operations.shapes import follow_up_shapes
 from databuild_dagster.features.operations.tracker import Tracked, Tracker
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.fields import picked
 
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5
@@ -184,10 +182,13 @@ def as_answer(view: OperationView) -> dict[str, Any]:
     """Rules 15; what the type's own report says stands beside it."""
     own = {
         "operation": str(view.id),
-        **picked(view, "state", "done", "total", "reason"),
+        "state": view.state,
+        "done": view.done,
+        "total": view.total,
+        "reason": view.reason,
         "failed": len(view.failed),
         "failed_partitions": view.failed,
-        "follow_ups": follow_up_shapes(view.follow_ups),
+        "follow_ups": view.follow_ups,
     }
     report = view.report if isinstance(view.report, dict) else {"report": view.report}
     return {**report, **own}

@@ -1,0 +1,54 @@
+"""Parts of the records that people and programs read (rules 15).
+
+A noun is declared once, as a `msgspec.Struct`. Its fields in their order are its JSON; a field that a table shows has a `Column`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from databuild_dagster.model.rows import NEVER
+
+#: Characters of a message that a table shows of it, and the sign that there is more.
+MAX_MESSAGE: Final = 100
+CUT: Final = "…"
+
+
+class Time(float):
+    """Seconds since 1970 UTC. JSON has it as ISO 8601, to the second."""
+
+
+def time_of(at: float | None) -> Time | None:
+    """A time as records have it; None for none, and for one that never comes."""
+    return None if at is None or at == NEVER else Time(at)
+
+
+def headline(message: str) -> str:
+    """The beginning of a long message, with a sign that there is more."""
+    first, *more = message.strip().splitlines() or [""]
+    return f"{first[: MAX_MESSAGE - 1]}{CUT}" if more or len(first) > MAX_MESSAGE else first
+
+
+class Column(NamedTuple):
+    """A column of a table: it shows one field of the JSON records, so that JSON has all that the table has."""
+
+    title: str = ""
+    #: The field's name, by default the title with underscores.
+    field: str = ""
+    #: The text of the field's value, and another one without --wide.
+    text: Callable[[Any], Any] | None = None
+    narrow: Callable[[Any], Any] | None = None
+    wide_only: bool = False
+    #: The text where the record has null.
+    none: str = "-"
+
+
+def columns_of(record: type, *first: str) -> list[Column]:
+    """The columns of a record's annotations: those of some fields first, then in the order of the fields."""
+    found = [
+        column._replace(title=column.title or name, field=name)
+        for name, hint in get_type_hints(record, include_extras=True).items()
+        for column in getattr(hint, "__metadata__", ())
+    ]
+    return sorted(found, key=lambda column: first.index(column.field) if column.field in first else len(first))
