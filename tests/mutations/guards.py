@@ -168,7 +168,7 @@ GUARDS = (
         "bindings/building/builds.py",
         "        if not damage.refs:\n            return result\n",
         "        return result\n",
-        ("tests/cli/test_building_damaged_inputs.py",),
+        ("tests/cli/test_build_damaged_inputs.py",),
     ),
     Guard(
         "a ref whose input stays damaged is tried again every five seconds",
@@ -2206,7 +2206,7 @@ GUARDS = (
         "bindings/building/hosted_launch.py",
         "if self.location != AD_HOC_LOCATION and what in PROBED:",
         "if False:",
-        ("tests/cli/test_building_outages.py",),
+        ("tests/cli/test_build_outages.py",),
     ),
     Guard(
         "an outage moves its begin with each further reason",

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from databuild_dagster.bindings.registry.selections import keys_named
+from databuild_dagster.calls.streams import printing_to_stderr, screen
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.options import DURATION, Where, definitions, tabular
 from databuild_dagster.cli.output import answer, count
-from databuild_dagster.cli.process import printing_to_stderr, screen
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.features.operations.commands.operation_progress import (
