@@ -24,13 +24,14 @@ CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindin
 LIMITS: Final[Mapping[str, int]] = {
     # 41,600 until outages of Spark, the warehouse and the database became calm, dead hosts were noticed by what was seen of
     # them, and a log that went back stopped each process.
-    "cli.build": 43_100,
+    # 43,100 until the build loop could be called from Python.
+    "cli.build": 43_600,
     "cli.read": 28_000,
-    # 46,400 until then.
-    "core": 47_800,
+    # 46,400 until then, and 47,800 until the build loop moved here from the command line.
+    "core": 48_900,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
-    # the rest.
-    "package": 84_300,
+    # the rest, and `build()` and its sisters in Python 700 more.
+    "package": 85_000,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -75,6 +76,8 @@ def build(
         raise InvalidRequest(what="timeout_seconds", value=timeout_seconds, why=why)
     from databuild_dagster.bindings.local.locations import deployed, locations_of
 
+    # Dagster ends a loop of its own after each run. Beside the loop of a notebook that is refused, which Dagster ignores.
+    warnings.filterwarnings("ignore", "coroutine 'BaseEventLoop.shutdown_asyncgens'", RuntimeWarning)
     with opened(instance, home) as place, interrupts_restored():
         workshop = Workshop.opened(place.instance, deployed(locations_of(definitions)), at_once=at_once)
         warn(workshop.warnings)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from databuild_dagster.calls.home import the_home
 from databuild_dagster.calls.streams import warn
-from databuild_dagster.data.home import existing_home
+from databuild_dagster.data.home import existing_home, the_home
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, parse_ref
 from databuild_dagster.model.selections import SELECTABLE

@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -84,9 +85,7 @@ class Display:
     @contextmanager
     def in_notebook(self) -> Iterator[None]:
         """Show the table below the cell within the block; its last state stays."""
-        from IPython.display import display
-
-        handle = display(self, display_id=True)
+        handle: Any = import_module("IPython.display").display(self, display_id=True)
         has_ended = threading.Event()
 
         def refresh() -> None:

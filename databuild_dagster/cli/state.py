@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from databuild_dagster.calls.home import the_home
-from databuild_dagster.data.home import HOME_VARIABLE, check_writable, store_url_of_home, warehouse_of_home
+from databuild_dagster.data.home import HOME_VARIABLE, check_writable, store_url_of_home, the_home, warehouse_of_home
 from databuild_dagster.engine.log_time import clock_is_behind
 from databuild_dagster.store.errors import LogWentBack
 from databuild_dagster.store.queries.queries import Queries

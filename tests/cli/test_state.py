@@ -9,8 +9,8 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import TickStatus
 
 from databuild_dagster.bindings.registry.instance import open_instance
-from databuild_dagster.calls.home import SETTINGS as SETTINGS_OF_A_HOME
 from databuild_dagster.cli import init
+from databuild_dagster.data.home import SETTINGS as SETTINGS_OF_A_HOME
 from databuild_dagster.feature import built_in
 from tests.support.project import Project
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.bindings.local.interrupts import Alarm, Stopped, heed_no_more_interrupts
-from databuild_dagster.bindings.local.shown import Screen, Shown
+from databuild_dagster.bindings.local.result import Result, Screen
 from databuild_dagster.bindings.local.tally import Tally
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
@@ -234,7 +234,7 @@ class AssetDone(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class BuildResult(Shown):
+class BuildResult(Result):
     """The outcome of a build. A notebook shows it as a table."""
 
     request_id: str

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from databuild_dagster.model.wording import counted
+
+T = TypeVar("T")
 
 #: Rows of a table that are shown.
 MAX_ROWS = 20
@@ -23,7 +26,7 @@ class Screen(NamedTuple):
     notes: Sequence[str] = ()
 
 
-class Shown:
+class Result:
     """A result with a short `repr`, and a table without scripts in a notebook."""
 
     def shown(self) -> Screen:
@@ -42,9 +45,23 @@ class Shown:
         lines = ["".join(f"<td>{escape(_text(cell))}</td>" for cell in row) for row in rows[:MAX_ROWS]]
         titles = "".join(f"<th>{escape(column)}</th>" for column in columns)
         table = "".join(f"<tr>{line}</tr>" for line in (titles, *lines))
-        return f"<p>{escape(head)}</p>{f'<table>{table}</table>' if rows else ''}" + "".join(
-            f"<p>{escape(note)}</p>" for note in (*_more(rows), *notes)
+        below = escape("\n".join((*_more(rows), *notes)))
+        return (
+            f"<p>{escape(head)}</p>"
+            + (f"<table>{table}</table>" if rows else "")
+            + (f"<pre>{below}</pre>" if below else "")
         )
+
+
+@dataclass(frozen=True, repr=False)
+class Answer(Result, Generic[T]):
+    """The facts of an answer, and how it is shown."""
+
+    facts: T
+    screen: Screen
+
+    def shown(self) -> Screen:
+        return self.screen
 
 
 def _text(cell: object) -> str:
