@@ -36,9 +36,11 @@ class NothingStale(Refused):
 class BuildInterrupted(KeyboardInterrupt):
     """A build was interrupted and has cleaned up: its job runs and wants are canceled, what is live stays live."""
 
+    #: The outcome up to then.
+    result: BuildResult
+
     def __init__(self, result: BuildResult) -> None:
         super().__init__(f"{result.sentence} The same call continues.")
-        #: The outcome up to then.
         self.result = result
 
 
@@ -62,7 +64,7 @@ def build(
 ) -> BuildResult:
     """Build refs and what they need in this process, and wait for the end, as `databuild build`: `build("sales@2024-01-01..2024-01-31")`.
 
-    `refs` is a ref, a range, an asset, or several of them. `definitions` is what `build_definitions` returned, a module, a
+    `refs` is a ref, a range, or several of them. `definitions` is what `build_definitions` returned, a module, a
     file, or several of them; without it, the project in the working directory. `progress` is shown on a terminal and in a notebook.
     The instance is `instance`, that of `home`, of DAGSTER_HOME, or the `.dagster_home` of the project, which is made. Other
     options are those of the command.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from databuild_dagster.engine.engine import Engine
 
 T = TypeVar("T")
-#: One ref, range or asset as text, or several of them.
+#: One ref or range, or several of them.
 Refs = AnyRef | Iterable[AnyRef]
 
 

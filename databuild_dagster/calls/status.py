@@ -62,14 +62,16 @@ class Status(Result):
     """How many partitions of each asset are in which state, who waits, and whether orchestrators tick."""
 
     assets: Sequence[AssetStatus]
-    #: The number of open wants that no job run recorded for its inputs, and the first of them.
+    #: The number of open wants that no job run recorded for its inputs.
     open_wants: int
+    #: The first of them.
     wants: Sequence[WantView]
     orchestrators: Sequence[Orchestrator]
     #: One group for each command and asset.
     paused: Sequence[Sequence[PauseRow]]
-    #: The number of waiting refs that no open want names, and the first of them.
+    #: The number of waiting refs that no open want names.
     n_unwanted: int
+    #: The first of them.
     unwanted: Sequence[Ref]
     set_aside: Sequence[Aside]
     #: What features add.

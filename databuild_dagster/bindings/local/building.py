@@ -238,13 +238,15 @@ class BuildResult(Result):
     """The outcome of a build. A notebook shows it as a table."""
 
     request_id: str
-    #: Refs of the request that are live, and those among them that were live before.
+    #: Refs of the request that are live.
     live: int
+    #: Those among them that were live before.
     reused: int
     #: Live refs of the request that were built from instances that were tainted or replaced since.
     stale: Sequence[Ref]
+    #: The other refs of the request, each with its state and why.
     not_live: Sequence[NotLive]
-    #: Launches of this process, and its job runs by outcome.
+    #: Of this process; the next four are its job runs by outcome.
     launches: int
     succeeded: int
     dep_missed: int
@@ -256,8 +258,9 @@ class BuildResult(Result):
     interrupted: bool
     #: Open wants that arcs recorded meanwhile: an orchestrator builds them.
     left_to_orchestrator: int
-    #: The build ended for its timeout, and waited for these job runs then.
+    #: The build ended for its timeout.
     timed_out: BuildTimedOut | None
+    #: The job runs for which it waited then.
     waits_for: Sequence[Awaited]
     #: The failures behind the refs that are not live (rule 6.15).
     failed_first: Sequence[FirstFailure]

@@ -39,8 +39,9 @@ def locations_of(definitions: AnyDefinitions | None) -> list[CodeLocation]:
     if definitions is None:
         return load_code_locations()
     given = [definitions] if isinstance(definitions, Definitions | str | Path) else list(definitions)
-    files = [str(name) for name in given if str(name).endswith(".py")]
-    modules = [name for name in given if isinstance(name, str) and name not in files]
+    names = [name for name in given if not isinstance(name, Definitions)]
+    files = [str(name) for name in names if isinstance(name, Path) or name.endswith(".py")]
+    modules = [name for name in names if isinstance(name, str) and not name.endswith(".py")]
     loaded = load_code_locations(modules=modules, files=files) if files or modules else []
     return [*map(_location_of, (one for one in given if isinstance(one, Definitions))), *loaded]
 
