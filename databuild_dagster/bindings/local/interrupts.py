@@ -20,13 +20,14 @@ def heed_no_more_interrupts() -> None:
 
 @contextmanager
 def interrupts_restored() -> Iterator[None]:
-    """Interrupts work after the block as they did before it."""
-    handler = signal.getsignal(signal.SIGINT)
+    """Ctrl-C and SIGTERM do after the block what they did before it."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 class Alarm:
