@@ -17,12 +17,12 @@ from typing import Any
 import databuild_dagster
 from bench.timed_build import Silent
 from databuild_dagster import Iceberg
+from databuild_dagster.bindings.local.building import Workshop, build_refs
+from databuild_dagster.bindings.local.tally import Tally
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
-from databuild_dagster.cli.building import Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
-from databuild_dagster.cli.tally import Tally
 from databuild_dagster.features.tables import live_files, publisher, table_publishing
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.refs import parse_ref

@@ -12,6 +12,10 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY as EMPTY
 from databuild_dagster.bindings.declare.outcomes import DepMiss as DepMiss
 from databuild_dagster.bindings.declare.outcomes import Transient as Transient
 from databuild_dagster.bindings.declare.parameters import InvalidAsset as InvalidAsset
+from databuild_dagster.bindings.local.building import BuildFailed as BuildFailed
+from databuild_dagster.bindings.local.building import BuildResult as BuildResult
+from databuild_dagster.bindings.local.building import BuildTimedOut as BuildTimedOut
+from databuild_dagster.bindings.local.result import Answer as Answer
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator as DatabuildRunCoordinator
 from databuild_dagster.bindings.orchestration.wanting import want_schedule as want_schedule
 from databuild_dagster.bindings.orchestration.wanting import want_sensor as want_sensor
@@ -34,6 +38,14 @@ from databuild_dagster.bindings.reading.read import table as table
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark as DatabuildSpark
 from databuild_dagster.bindings.reading.wants import Wants as Wants
 from databuild_dagster.bindings.reading.wants import open_wants as open_wants
+from databuild_dagster.calls.answers import explain as explain
+from databuild_dagster.calls.answers import plan as plan
+from databuild_dagster.calls.answers import taint as taint
+from databuild_dagster.calls.answers import want as want
+from databuild_dagster.calls.build import BuildInterrupted as BuildInterrupted
+from databuild_dagster.calls.build import build as build
+from databuild_dagster.calls.status import Status as Status
+from databuild_dagster.calls.status import status as status
 from databuild_dagster.features.lots.arrivals.boundaries import databuild_boundary as databuild_boundary
 from databuild_dagster.features.lots.parts.lot_parts import ByFile as ByFile
 from databuild_dagster.features.lots.parts.lot_parts import ByKey as ByKey

@@ -49,6 +49,20 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "WebhookAlert",
         "CommandAlert",
     ),
+    "Build and ask, in a script or a notebook": (
+        "build",
+        "BuildResult",
+        "BuildInterrupted",
+        "BuildFailed",
+        "BuildTimedOut",
+        "want",
+        "plan",
+        "explain",
+        "status",
+        "Status",
+        "taint",
+        "Answer",
+    ),
     "Record wants": ("open_wants", "Wants", "want_schedule", "want_sensor"),
     "Read data": ("read", "table"),
     "Look partitions up": (
@@ -113,6 +127,7 @@ MADE_FOR_USERS = (
     "Completion",
     "DistributedOperationManager",
     "NotBuilt",
+    "BuildInterrupted",
 )
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import click
 
-from databuild_dagster.cli.building import AssetDone, Built, Workshop, build_refs
+from databuild_dagster.bindings.local.building import MAX_NAMED, BuildResult, Workshop
+from databuild_dagster.calls.build import build_named, built_from
+from databuild_dagster.calls.progress import SparkJobs
+from databuild_dagster.calls.streams import printing_to_file, printing_to_stderr, screen, warn
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import (
     DURATION,
@@ -22,27 +25,16 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import count, emit, table
-from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_file, printing_to_stderr, screen
-from databuild_dagster.cli.progress import BuildProgress, SparkJobs
+from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.state import home_to_write, the_instance
-from databuild_dagster.cli.tally import Tally
-from databuild_dagster.model.commands import CreateWants
-from databuild_dagster.model.errors import Refused
+from databuild_dagster.engine.why.awaited import process_of
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.wording import few_of, typed
-from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.model.wording import typed
+from databuild_dagster.shapes.fields import error_as_json, when
 
 #: Log files of builds that are kept.
 MAX_LOGS = 20
-#: Assets of the last line, and refs of a command to copy.
-MAX_NAMED = 5
-
-
-class NothingStale(Refused):
-    """Nothing that is live was built from an earlier instance of {refs}."""
-
-    hint = "So there is nothing to rebuild."
 
 
 @click.command()
@@ -101,36 +93,32 @@ def build(
     home = home_to_write()
     with _printing_apart(home) as log, ExitStack() as display:
         workshop = opened_workshop(where, at_once=at_once)
+        workshop.has_log = log is not None
         refs = selection.refs(workshop.engine.queries)
         if downstream:
-            refs, rebuild = _from_earlier(workshop.engine.queries, refs), True
-        workshop.has_log = log is not None
-        tally = Tally(workshop.engine.queries, refs, workshop.engine.queries.head().seq)
-        spark = None if log is None else display.enter_context(SparkJobs(home).watched())
-        progress = BuildProgress(workshop.engine, tally, spark)
-        display.enter_context(progress.shown(screen(), is_alone=log is not None))
-        wants, comment = tuple((ref,) for ref in refs), comment or "databuild build"
-        command = CreateWants(
-            wants=wants, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, fail_fast=fail_fast
-        )
-        built = build_refs(
-            workshop, command, progress=progress, timeout_seconds=timeout, retry=retry, keep_want=keep_want
+            refs, rebuild = printed(built_from(workshop.engine.queries, refs)), True
+        built = build_named(
+            workshop,
+            refs,
+            lambda progress: progress.shown(screen(), is_alone=log is not None),
+            spark=None if log is None else display.enter_context(SparkJobs(home).watched()),
+            timeout_seconds=timeout,
+            retry=retry,
+            priority=priority,
+            comment=comment or "databuild build",
+            rebuild=rebuild,
+            fresh=fresh,
+            fail_fast=fail_fast,
+            keep_want=keep_want,
         )
     if as_json:
-        emit(built.as_json())
+        emit(_as_json(built))
     else:
         _summarize(built, refs, log, keep_want=keep_want)
     if built.interrupted:
         raise Exit(INTERRUPTED)
     if built.not_live or built.timed_out is not None:
         raise Exit(FAILED)
-
-
-def _from_earlier(queries: Queries, refs: Sequence[Ref]) -> tuple[Ref, ...]:
-    found = tuple(queries.live_from_earlier(refs))
-    if not found:
-        raise NothingStale(refs=few_of(refs))
-    return printed(found)
 
 
 @contextmanager
@@ -152,45 +140,59 @@ def opened_workshop(where: Where, *, at_once: int = 1) -> Workshop:
     """The workshop on the definitions that a user names; `at_once` as `Workshop.opened`. Raises what loading raises."""
     instance = the_instance()
     locations = load_deployed(where)
-    return Workshop.opened(instance, locations, at_once=at_once)
+    workshop = Workshop.opened(instance, locations, at_once=at_once)
+    warn(workshop.warnings)
+    return workshop
 
 
-def _summarize(built: Built, refs: Sequence[Ref], log: Path | None, *, keep_want: bool) -> None:
-    if built.not_live:
-        rows = [(ref.ref, ref.state.value if ref.state else "missing", ref.why) for ref in built.not_live]
-        table(("ref", "state", "why"), rows, empty="")
+def _as_json(built: BuildResult) -> dict[str, object]:
+    """Rules 15."""
+    job_runs = {"succeeded": built.succeeded, "dep_missed": built.dep_missed}
+    job_runs |= {"failed": built.failed, "canceled": built.canceled}
+    timed_out = {} if built.timed_out is None else {"error": error_as_json(built.timed_out)}
+    return {
+        "request_id": built.request_id,
+        "refs": {"live": built.live, "failed": len(built.not_live)},
+        "job_runs": job_runs,
+        "launches": built.launches,
+        "reused": built.reused,
+        "stale": built.stale,
+        "seconds": round(built.seconds, 3),
+        "not_live": [ref._asdict() for ref in built.not_live],
+        "failed_first": built.failed_first,
+        "hints": built.hints,
+        "assets": [{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in built.assets],
+        "interrupted": built.interrupted,
+        "left_to_orchestrator": built.left_to_orchestrator,
+        "waits_for": [
+            {
+                "ref": run.ref,
+                "job_run": run.job_run,
+                "state": run.state,
+                "job": run.job,
+                "dagster_run_id": run.dagster_run_id,
+                "process": process_of(run),
+                "since": when(run.since),
+            }
+            for run in built.waits_for
+        ],
+        **timed_out,
+    }
+
+
+def _summarize(built: BuildResult, refs: Sequence[Ref], log: Path | None, *, keep_want: bool) -> None:
+    _, columns, rows, notes = built.shown()
+    if rows:
+        table(columns, rows, empty="")
         click.echo("")
-    for hint in built.hints:
-        click.echo(hint)
+    for note in notes:
+        click.echo(note)
     if built.interrupted:
         again = f"databuild build {typed(*refs)}" if len(refs) <= MAX_NAMED else "run the same command"
         want = "stays open" if keep_want else "is taken back"
         click.echo(f"Interrupted: the want {want}, and what is live stays live. To continue: {again}")
-    if built.timed_out is not None:
-        click.echo(f"{built.timed_out.message} {built.timed_out.advice}")
-    n_refs = built.live + len(built.not_live)
-    reused = f" ({built.reused} before)" if built.reused else ""
-    if built.launches or built.not_live:
-        parts = few_of([_in_words(done) for done in built.assets], MAX_NAMED)
-        doing = f" in {built.seconds:.1f} s{': ' if parts else ''}{parts}."
-    else:
-        doing = f"; nothing to build; {built.seconds:.1f} s."
-    if built.canceled:
-        doing += f" {count(built.canceled, 'job run')} canceled."
-    if built.left_to_orchestrator:
-        doing += f" {count(built.left_to_orchestrator, 'want')} of arcs left to the orchestrator."
-    if log is not None and (built.failed or (built.not_live and not built.interrupted)):
-        doing += f" Log: {_short(log)}"
-    click.echo(f"{built.live} of {count(n_refs, 'ref')} live{reused}{doing}")
-
-
-def _in_words(done: AssetDone) -> str:
-    """For example: orders 31 (2.1 s), or orders 2 live, 1 failed (2.1 s)."""
-    found = +done.counts
-    named = {"waiting": "not built"}
-    words = ", ".join(f"{n} {named.get(name, name)}" for name, n in found.items())
-    only_live = str(found["live"]) if set(found) == {"live"} else words
-    return f"{done.asset} {only_live}" + (f" ({done.seconds:.1f} s)" if done.seconds else "")
+    has_failed = built.failed or (built.not_live and not built.interrupted)
+    click.echo(built.sentence + (f" Log: {_short(log)}" if log is not None and has_failed else ""))
 
 
 def _short(path: Path) -> str:

@@ -9,9 +9,9 @@ import msgspec
 from rich.console import Group
 from rich.text import Text
 
+from databuild_dagster.calls.progress import Display
+from databuild_dagster.calls.streams import say, screen
 from databuild_dagster.cli.output import count
-from databuild_dagster.cli.process import say, screen
-from databuild_dagster.cli.progress import Display
 from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.store.invariants import Violation
 

@@ -6,14 +6,13 @@ from collections.abc import Collection
 
 import click
 
+from databuild_dagster.calls.answers import refresh_copies, tainted
 from databuild_dagster.cli.options import FUTURE, REF, Selection, common, names_to_pause, selection, tabular
 from databuild_dagster.cli.output import answer, count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.cli.want import warn_of_absences
-from databuild_dagster.data.keepers import open_keepers
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.orchestrator_notes import absence_of
 from databuild_dagster.model.commands import (
     PausePartitions,
     ResumePartitions,
@@ -21,22 +20,14 @@ from databuild_dagster.model.commands import (
     TaintPartitions,
 )
 from databuild_dagster.model.pauses import is_whole
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.shapes.partitions import Resumed, paused
-from databuild_dagster.shapes.taints import (
-    Reverted,
-    Untainted,
-    revert_command,
-    taint_partitions,
-    untaint_command,
-    would_taint,
-)
+from databuild_dagster.shapes.taints import Reverted, Untainted, revert_command, untaint_command, would_taint
 from databuild_dagster.shapes.wants import retried
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
-from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
 
 @click.command()
@@ -64,40 +55,16 @@ def taint(
     if dry_run:
         _preview(engine, command, as_json=as_json)
         return
-    done = taint_partitions(engine, command, lambda: engine.handle(command, actor=this_user()))
-    _refresh_copies(engine, done.refs)
+    done = tainted(engine, command, the_warehouse, the_instance)
     if as_json:
-        emit(done)
+        emit(done.facts)
         return
-    tainted, taint_id = done.refs, done.taint_id
-    click.echo(
-        f"Tainted {count(len(tainted), 'ref')} (taint {taint_id}); `databuild untaint {typed(taint_id)}` takes it back."
-        if tainted
-        else f"No reader sees what is tainted (taint {taint_id})."
-    )
-    if behind := done.stale_behind:
-        click.echo(
-            f"{count(behind, 'ref')} built from it {'stays' if behind == 1 else 'stay'} live, and stale; "
-            "with --downstream the taint reaches what was built from it, too."
-        )
-    if ended := done.ended_wants:
-        what = (
-            "1 want that failed because of it stays" if ended == 1 else f"{ended} wants that failed because of it stay"
-        )
-        click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
+    for line in (done.screen.head, *done.screen.notes):
+        click.echo(line)
 
 
 def _refresh_copies(engine: Engine, refs: Collection[Ref]) -> None:
-    """Bring what other tools read of refs up to date, unless an orchestrator does it in its next tick (rule 10.2)."""
-    assets = {asset_of(ref) for ref in refs}
-    locations = {spec.location for spec in engine.queries.datasets().values() if spec.asset in assets}
-    if all(absence_of(engine, location) is None for location in locations):
-        return
-    try:
-        for keeper in open_keepers(engine, the_warehouse(), seconds=None, instance=the_instance):
-            keeper.changed(refs)
-    except (DiskTrouble, StorageTrouble) as error:
-        click.echo(f"Copies for other tools are as before, and the next tick replaces them: {error.message}", err=True)
+    refresh_copies(engine, refs, the_warehouse, the_instance)
 
 
 def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:

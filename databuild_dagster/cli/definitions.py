@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from databuild_dagster.calls.streams import printing_to_stderr, warn
 from databuild_dagster.cli.options import Where
-from databuild_dagster.cli.process import printing_to_stderr, say
 from databuild_dagster.cli.state import the_engine, the_instance
-from databuild_dagster.model.errors import InvalidRequest, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.building.deployment import Deployment
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import DatasetSpec
-    from databuild_dagster.model.errors import AssetTaken
     from databuild_dagster.warehouse.layout import Warehouse
 
 T = TypeVar("T")
@@ -34,43 +32,16 @@ def load(where: Where) -> list[CodeLocation]:
 
 def load_deployed(where: Where) -> list[CodeLocation]:
     """The locations that build: the one that is named, or all that use `build_definitions`. Raises `CannotLoad`."""
-    from databuild_dagster.bindings.authoring.location import the_code_location
+    from databuild_dagster.bindings.local.locations import deployed
 
-    locations = load(where)
-    deployed = [location for location in locations if location.deployment is not None]
-    if where.location is None and len(deployed) > 1:
-        return deployed
-    return [the_code_location(locations, where.location)]
+    return deployed(load(where), where.location)
 
 
-def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, DatasetSpec]:
-    """Record what these locations can build, warn of assets that another location owns, and return all datasets.
+def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
+    """Record what these locations can build, and print the warnings. Raises `LocationTaken`."""
+    from databuild_dagster.bindings.local import locations as local
 
-    Rule 5.7. Raises `LocationTaken`.
-    """
-    from databuild_dagster.bindings.registry.registration import datasets_of
-    from databuild_dagster.data.read_plan import unknown_sources
-    from databuild_dagster.engine.registering import register
-
-    left = [
-        (location.repository, location.deployment.location) for location in locations if location.deployment is not None
-    ]
-    loaded = {name for _, name in left}
-    datasets: dict[int, DatasetSpec] = {}
-    said: dict[str, None] = {}
-    # Twice: an asset that moved from the second location to the first is free when the second is registered.
-    for _ in range(2):
-        taken: dict[str, tuple[AssetTaken, ...]] = {}
-        for repository, name in left:
-            registered = register(engine, name, datasets_of(repository.asset_graph, name))
-            datasets, taken[name] = registered.datasets, registered.taken
-            for sentence in filter(None, (*registered.redefined, registered.left_in_words(name))):
-                said.setdefault(sentence)
-        left = [(repository, name) for repository, name in left if taken[name]]
-    unknown = unknown_sources(datasets.values(), [spec for spec in datasets.values() if spec.location in loaded])
-    for warning in (*said, *chain.from_iterable(taken.values()), *unknown):
-        say(f"Warning: {warning}")
-    return datasets
+    warn(local.register_all(engine, locations).warnings)
 
 
 class NotLoaded(InvalidRequest):
@@ -116,18 +87,6 @@ def with_definitions(ask: Callable[[], T], where: Where, engine: Callable[[], En
 
     A key may be one of definitions that changed since they were registered.
     """
-    if where.named:
-        register_all(engine(), load(where))
-    try:
-        return ask()
-    except (UnknownAsset, UnknownPartition) as unknown:
-        if where.named:
-            raise
-        from databuild_dagster.bindings.authoring.location import CannotLoad
+    from databuild_dagster.bindings.local import locations as local
 
-        try:
-            locations = load(where)
-        except CannotLoad as cannot:
-            raise unknown from cannot
-        register_all(engine(), locations)
-        return ask()
+    return local.with_definitions(ask, lambda: register_all(engine(), load(where)), is_named=where.named)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 
+from databuild_dagster.bindings.local.interrupts import Stopped, heed_no_more_interrupts
 from databuild_dagster.cli.groups import Branch, Leaf, Sections, TableGroup, inserted, with_synonym
 from databuild_dagster.cli.process import (
     AWAY,
@@ -26,10 +27,8 @@ from databuild_dagster.cli.process import (
     REFUSED,
     Exit,
     OutputLost,
-    Stopped,
     guard_streams,
     heed_interrupts,
-    heed_no_more_interrupts,
     replace_what_streams_cannot_show,
 )
 from databuild_dagster.model.errors import DatabuildError

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from databuild_dagster.bindings.registry.selections import select_names, select_refs
+from databuild_dagster.bindings.registry.selections import refs_of_names, select_names
+from databuild_dagster.calls.streams import say
 from databuild_dagster.cli.output import WIDE, count, shown
-from databuild_dagster.cli.process import say
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.model.refs import Ref, parse_ref
-from databuild_dagster.model.selections import SELECTABLE, may_be_selection
+from databuild_dagster.model.selections import SELECTABLE
 from databuild_dagster.shapes.times import seconds_of, time_from, time_of
 from databuild_dagster.store.queries.queries import Queries
 
@@ -79,13 +79,9 @@ class Selection:
     only: frozenset[str]
 
     def refs(self, queries: Queries) -> tuple[Ref, ...]:
-        """The refs; those of a range or of states are printed first. Raises what `select_refs` raises.
-
-        Refs alone are passed on as they are, without a question to the store.
-        """
-        if not self.only and not any(map(may_be_selection, self.names)):
-            return self.names
-        return printed(select_refs(queries, the_instance, self.names, self.only))
+        """The refs; those of a range or of states are printed first. Raises what `select_refs` raises."""
+        found = refs_of_names(queries, the_instance, self.names, self.only)
+        return found if found is self.names else printed(found)
 
 
 def names_to_pause(queries: Queries, names: tuple[Ref, ...]) -> tuple[Ref, ...]:

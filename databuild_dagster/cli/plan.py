@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
+from databuild_dagster.bindings.local.result import Screen
+from databuild_dagster.calls.answers import plan_screen
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, common, definitions, selection
 from databuild_dagster.cli.output import count, emit, shown
@@ -46,7 +48,7 @@ def plan(selection: Selection, where: Where, as_json: bool) -> None:
     if as_json:
         emit({**json_of(plan_shape(annotated)), "reads": [_as_json(read_set) for read_set in reads]})
     else:
-        _print(annotated, reads)
+        _print(annotated, plan_screen(annotated, reads))
 
 
 def annotated_plan(refs: Sequence[Ref]) -> AnnotatedPlan:
@@ -70,21 +72,14 @@ def _as_json(read_set: PlannedRead) -> dict[str, object]:
     return own | {"files": read.files, "of": read.of}
 
 
-def _print(annotated: AnnotatedPlan, reads: Sequence[PlannedRead]) -> None:
+def _print(annotated: AnnotatedPlan, screen: Screen) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=MAX_WIDTH)
     for tree in _trees(annotated):
         console.print(tree, highlight=False)
-    for read_set in reads:
-        console.print(escape(_in_words(read_set)), highlight=False)
-    console.print(escape(_totals(annotated)), highlight=False)
-
-
-def _in_words(read_set: PlannedRead) -> str:
-    line = f"{read_set.job} reads {read_set.read.files} of {count(read_set.read.of, 'file')} of {read_set.input} where {read_set.where}"
-    is_all = read_set.partitions == read_set.of_partitions
-    return f"{line}." if is_all else f"{line}, of {read_set.partitions} of its {read_set.of_partitions} partitions."
+    for line in (*screen.notes, screen.head):
+        console.print(escape(line), highlight=False)
 
 
 def _trees(annotated: AnnotatedPlan) -> list[Tree]:
@@ -162,20 +157,3 @@ def _size(job: str, refs: list[Ref]) -> str:
     if assets == {job}:
         return count(len(refs), "partition")
     return f"({shown(sorted(assets))}) {count(len(refs), 'ref')}"
-
-
-def _totals(annotated: AnnotatedPlan) -> str:
-    counts = Counter(verdict.action for verdict in annotated.verdicts.values())
-    parts = ", ".join(f"{counts[action]} {action.value}" for action in Action if counts[action])
-    launches = count(len(annotated.launches), "launch", "launches")
-    return f"{count(len(annotated.verdicts), 'ref')}: {parts}; {launches}{_expected(annotated)}."
-
-
-def _expected(annotated: AnnotatedPlan) -> str:
-    if not annotated.launches:
-        return ""
-    seconds, unknown = annotated.expected_seconds, annotated.without_history
-    if seconds is None:
-        return f", expected time unknown: no history of {shown(unknown)}"
-    about = f", about {seconds:.1f} s one after another"
-    return about + (f", and no history of {shown(unknown)}" if unknown else "")

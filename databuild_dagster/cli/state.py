@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from databuild_dagster.data.home import (
-    HOME_VARIABLE,
-    BadHome,
-    check_writable,
-    named_home,
-    project_home,
-    store_url_of_home,
-    warehouse_of_home,
-)
+from databuild_dagster.data.home import HOME_VARIABLE, check_writable, store_url_of_home, the_home, warehouse_of_home
 from databuild_dagster.engine.log_time import clock_is_behind
 from databuild_dagster.store.errors import LogWentBack
 from databuild_dagster.store.queries.queries import Queries
@@ -33,19 +25,6 @@ if TYPE_CHECKING:
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import Catalog, DatasetSpec
 
-#: Of a home without a project's dagster.yaml. Dagster's first page is not its invitation to a newsletter (`nux`). Idle sensors
-#: write 60 MB of skipped ticks a day, which Dagster keeps for a week.
-SETTINGS = """\
-telemetry:
-  enabled: false
-nux:
-  enabled: false
-
-retention:
-  sensor:
-    purge_after_days: {skipped: 1}
-"""
-
 
 def home_to_write() -> Path:
     """The home of a command that starts processes, which would fail one by one. Raises `BadHome`."""
@@ -56,16 +35,9 @@ def home_to_write() -> Path:
 
 def dagster_home() -> Path:
     """The home, made and put into the environment when the project's own is used. Raises `BadHome`."""
-    if (named := named_home()) is not None:
-        return named
-    home = project_home()
-    try:
-        is_new = _make(home)
-    except OSError as error:
-        raise BadHome(
-            f"{home} cannot be made: {error.strerror}; set {HOME_VARIABLE} to a directory you can write to."
-        ) from error
-    os.environ[HOME_VARIABLE] = str(home)
+    home, is_new = the_home()
+    if not os.environ.get(HOME_VARIABLE):
+        os.environ[HOME_VARIABLE] = str(home)
     if is_new:
         shown = shlex.quote(str(home))
         click.echo(
@@ -73,23 +45,6 @@ def dagster_home() -> Path:
             err=True,
         )
     return home
-
-
-def _make(home: Path) -> bool:
-    """True if it is new. Kept out of git by itself, and configured by the project's dagster.yaml, today's and tomorrow's."""
-    is_new = not home.exists()
-    home.mkdir(exist_ok=True)
-    ignore = home / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
-    settings = home / "dagster.yaml"
-    if not settings.exists() and not settings.is_symlink():
-        of_project = home.parent / "dagster.yaml"
-        if of_project.exists():
-            settings.symlink_to(Path("..") / "dagster.yaml")
-        else:
-            settings.write_text(SETTINGS)
-    return is_new
 
 
 def the_store(*, check_projections: bool = True) -> Store:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from databuild_dagster.bindings.local.building import REST_SECONDS, WAIT_SECONDS, Workshop
+from databuild_dagster.calls.streams import printing_to_stderr
 from databuild_dagster.cli.build import opened_workshop
-from databuild_dagster.cli.building import REST_SECONDS, WAIT_SECONDS, Workshop
 from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
-from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
+from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
 from databuild_dagster.engine.planning import built_here
 from databuild_dagster.engine.tick import TickReport

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from databuild_dagster.calls.answers import absences_in_words, cause_lines, explained, head_of, recorded
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.listing import in_states
 from databuild_dagster.cli.options import (
@@ -30,17 +30,14 @@ from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.orchestrator_notes import absences_of
-from databuild_dagster.engine.why.alike import lines_of
-from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
-from databuild_dagster.engine.why.explain import explain as explanation_of
+from databuild_dagster.engine.why.explain import Explanation
 from databuild_dagster.engine.why.want_report import find_wants, want_reports
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.records import columns_of
-from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.states import OPEN_WANTS, WantState
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import WantState
 from databuild_dagster.shapes.fields import json_of
-from databuild_dagster.shapes.wants import canceled_wants, recorded_wants, request_states, shown_report
+from databuild_dagster.shapes.wants import canceled_wants, request_states, shown_report
 from databuild_dagster.store.queries.ids import IdKind, short_id
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
@@ -109,19 +106,16 @@ def create(
         return engine.handle(command, actor=this_user())
 
     outcome = with_definitions(create_them, where, lambda: engine)
-    wants = engine.queries.wants_named(outcome.request_id or "")
-    records = recorded_wants(engine, wants)
-    answer(records, f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}.", as_json=as_json)
-    for line in records[0].hints:
+    done = recorded(engine, outcome.request_id or "")
+    answer(done.facts, done.screen.head, as_json=as_json)
+    for line in done.screen.notes:
         click.echo(line, err=True)
-    warn_of_absences(engine, wants)
 
 
 def warn_of_absences(engine: Engine, wants: list[WantView]) -> None:
     """Name the locations of open wants whose orchestrator does not tick (rule 11.4)."""
-    assets = {asset_of(ref) for want in wants if want.state in OPEN_WANTS for ref in want.refs}
-    for absence in absences_of(engine, assets) if assets else ():
-        click.echo(f"Warning: {absence.sentence}.", err=True)
+    for sentence in absences_in_words(engine, wants):
+        click.echo(sentence, err=True)
 
 
 @click.command("list")
@@ -237,10 +231,6 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
         click.echo(f"{count(len(others) - MAX_NAMED, 'more ref')} stay wanted for others; --json names each.")
 
 
-#: Lines for people; a program gets all that the answer has.
-MAX_LINES = 30
-
-
 @click.command("explain")
 @selection(metavar="REF|WANT...")
 @as_of
@@ -256,13 +246,8 @@ def explain(selection: Selection, as_of: str | None, where: Where, as_json: bool
     engine = the_engine()
     then = moment(engine.queries, as_of)
 
-    def explanations() -> list[Explanation]:
-        names = selection.refs(engine.queries)
-        if then.seq is None or then.at is None:
-            return [explanation_of(engine, name) for name in names]
-        return [explain_as_of(engine, name, then.seq, then.at) for name in names]
-
-    for explanation in one_by_one(with_definitions(explanations, where, lambda: engine), as_json=as_json):
+    found = with_definitions(lambda: explained(engine, selection.refs(engine.queries), then), where, lambda: engine)
+    for explanation in one_by_one(found, as_json=as_json):
         _tell(explanation, then, as_json=as_json)
 
 
@@ -270,25 +255,7 @@ def _tell(explanation: Explanation, then: Moment, *, as_json: bool) -> None:
     if as_json:
         emit(explanation)
         return
-    state = explanation.state or "missing"
-    wants = "" if explanation.wants is None else _counted(explanation.wants)
-    shown_state = click.style(state, fg=STYLES.get(state))
-    click.echo(f"{click.style(explanation.ref, bold=True)}  {shown_state}{wants}{then.when}")
+    name, state, wants = head_of(explanation)
+    click.echo(f"{click.style(name, bold=True)}  {click.style(state, fg=STYLES.get(state))}{wants}{then.when}")
     for line in cause_lines(explanation.causes):
         click.echo(line)
-
-
-def _counted(wants: dict[str, int]) -> str:
-    """Only where there is something to count."""
-    if sum(wants.values()) == 1:
-        return ""
-    return " (" + ", ".join(f"{n} {state}" for state, n in wants.items()) + " wants)"
-
-
-def cause_lines(causes: tuple[Cause, ...]) -> Iterator[str]:
-    """A line for each ref; those that have the same cause share one."""
-    lines = list(lines_of(causes))
-    for depth, line in lines[:MAX_LINES]:
-        yield f"{'  ' * (depth + 1)}{line}"
-    if (more := len(lines) - MAX_LINES) > 0:
-        yield f"  and {count(more, 'more line')}; --json has every cause"

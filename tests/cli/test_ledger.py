@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import databuild_dagster as db
-from databuild_dagster.cli.building import Workshop
+from databuild_dagster.bindings.local.building import Workshop
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.errors import UnknownAsset
 from tests.support.command import databuild

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from databuild_dagster.cli.process import Alarm, heed_interrupts
+from databuild_dagster.cli.process import heed_interrupts
 
 
 @pytest.fixture
@@ -18,13 +18,6 @@ def kept_handlers() -> Iterator[None]:
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
-
-
-def test_an_alarm_interrupts_the_main_thread_and_names_the_time_out(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), Alarm(0.01):
-        threading.Event().wait(30)
-
-    assert capsys.readouterr().err == "The --timeout of 0.01 s has passed.\n"
 
 
 def test_sigterm_interrupts_as_ctrl_c_does_also_in_the_background_of_a_shell(kept_handlers: None) -> None:

@@ -9,7 +9,8 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import TickStatus
 
 from databuild_dagster.bindings.registry.instance import open_instance
-from databuild_dagster.cli import init, state
+from databuild_dagster.cli import init
+from databuild_dagster.data.home import SETTINGS as SETTINGS_OF_A_HOME
 from databuild_dagster.feature import built_in
 from tests.support.project import Project
 
@@ -65,7 +66,7 @@ def test_a_key_that_no_partition_has_is_refused_by_dagsters_catalog(known_projec
 
 
 SETTINGS = [
-    pytest.param(state.SETTINGS, id="home"),
+    pytest.param(SETTINGS_OF_A_HOME, id="home"),
     pytest.param((Path(init.__file__).parent / "templates/project/dagster.yaml.txt").read_text(), id="init"),
     pytest.param((Path(__file__).parents[2] / "dagster.yaml").read_text(), id="example"),
 ]

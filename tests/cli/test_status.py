@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
-from databuild_dagster.cli.status import MAX_ASSETS, MAX_WANTS
+from databuild_dagster.calls.status import MAX_WANTS
+from databuild_dagster.cli.status import MAX_ASSETS
 from databuild_dagster.engine.orchestrator_notes import note_tick
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.commands import ChangeSetAside, RegisterDatasets

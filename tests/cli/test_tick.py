@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from databuild_dagster import feature
+from databuild_dagster.bindings.local.building import Workshop
 from databuild_dagster.bindings.orchestration.side_ticks import SideReport, SideTick
-from databuild_dagster.cli.building import Workshop
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.commands import CancelWants, PausePartitions, ResumePartitions
 from tests.support.object_store import S3Server

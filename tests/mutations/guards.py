@@ -168,7 +168,7 @@ GUARDS = (
         "bindings/building/builds.py",
         "        if not damage.refs:\n            return result\n",
         "        return result\n",
-        ("tests/cli/test_building_damaged_inputs.py",),
+        ("tests/cli/test_build_damaged_inputs.py",),
     ),
     Guard(
         "a ref whose input stays damaged is tried again every five seconds",
@@ -373,8 +373,8 @@ GUARDS = (
     Guard(
         "a taint leaves the copies for other tools to a tick that does not come",
         "10.2",
-        "cli/corrections.py",
-        "    _refresh_copies(engine, done.refs)\n",
+        "calls/answers.py",
+        "    refresh_copies(engine, done.refs, warehouse, instance)\n",
         "",
         ("tests/features/lots/test_copy_keeper.py",),
     ),
@@ -2226,7 +2226,7 @@ GUARDS = (
         "bindings/building/hosted_launch.py",
         "if self.location != AD_HOC_LOCATION and what in PROBED:",
         "if False:",
-        ("tests/cli/test_building_outages.py",),
+        ("tests/cli/test_build_outages.py",),
     ),
     Guard(
         "an outage moves its begin with each further reason",
@@ -2339,5 +2339,29 @@ GUARDS = (
         'f"w.n_refs > {most_refs}"',
         '"w.n_refs < 0"',
         ("tests/store/queries/test_instances_compared.py",),
+    ),
+    Guard(
+        "an interrupted build in Python leaves interrupts ignored",
+        "8.9",
+        "calls/build.py",
+        "with opened(instance, home) as place, interrupts_restored():",
+        "with opened(instance, home) as place:",
+        ("tests/calls/test_build.py::test_an_interrupt_cleans_up_and_a_second_build_works",),
+    ),
+    Guard(
+        "the time-out of a build in another thread interrupts the main thread",
+        "8.9",
+        "calls/build.py",
+        "if timeout_seconds is not None and threading.current_thread() is not threading.main_thread():",
+        "if False:",
+        ("tests/calls/test_build.py::test_a_build_works_in_another_thread_where_it_takes_no_time_out",),
+    ),
+    Guard(
+        "a notebook runs what a value brings",
+        "15",
+        "bindings/local/result.py",
+        "<td>{escape(_text(cell))}</td>",
+        "<td>{_text(cell)}</td>",
+        ("tests/bindings/local/test_result.py",),
     ),
 )

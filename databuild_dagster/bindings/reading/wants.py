@@ -11,15 +11,14 @@ from pydantic import Field, PrivateAttr
 
 from databuild_dagster.bindings.registry.instance import engine_for, new_engine, open_instance
 from databuild_dagster.bindings.registry.registration import register_deployed
-from databuild_dagster.bindings.registry.selections import select_names, select_refs
+from databuild_dagster.bindings.registry.selections import refs_of_names, select_names
 from databuild_dagster.data.home import existing_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import USER, this_user
 from databuild_dagster.engine.why.want_report import WantReport, find_wants, want_reports
 from databuild_dagster.model import commands
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.refs import AnyRef, Ref, parse_ref
-from databuild_dagster.model.selections import may_be_selection
+from databuild_dagster.model.refs import AnyRef, parse_ref
 from databuild_dagster.model.states import WantState
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter, WantView
@@ -69,7 +68,7 @@ class Wants(ConfigurableResource[Any]):
         and then creates none.
         """
         engine, source = self._engine(), source or self._source
-        named = self._selected(engine, refs)
+        named = refs_of_names(engine.queries, lambda: self._instance, tuple(map(parse_ref, refs)))
         outcome = engine.handle(
             commands.CreateWants(
                 wants=(named,) if together else tuple((ref,) for ref in named),
@@ -157,12 +156,6 @@ class Wants(ConfigurableResource[Any]):
     def show(self, name: str) -> list[WantReport]:
         """The first wants of a want id or request id, with what they wait for (rule 5.10). Raises `NotFound`, `AmbiguousId`."""
         return want_reports(self._engine(), name)[1]
-
-    def _selected(self, engine: Engine, refs: Refs) -> tuple[Ref, ...]:
-        names = tuple(parse_ref(ref) for ref in refs)
-        if not any(map(may_be_selection, names)):
-            return names
-        return select_refs(engine.queries, lambda: self._instance, names)
 
     def _engine(self) -> Engine:
         if self._opened is not None:

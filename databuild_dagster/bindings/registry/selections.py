@@ -54,6 +54,14 @@ def select_refs(
     return refs
 
 
+def refs_of_names(
+    queries: Queries, instance: OpenInstance, names: tuple[Ref, ...], only: Collection[str] = ()
+) -> tuple[Ref, ...]:
+    """As `select_refs`. Refs alone are passed on as they are, without a question to the store."""
+    is_plain = not only and not any(map(may_be_selection, names))
+    return names if is_plain else select_refs(queries, instance, names, only)
+
+
 def select_names(queries: Queries, instance: OpenInstance, names: Iterable[Ref]) -> tuple[Ref, ...]:
     """The names to pause or to resume, each once: of a range its refs; an asset alone stays a name (rule 6.13).
 

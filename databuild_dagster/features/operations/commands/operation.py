@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 import msgspec
 
+from databuild_dagster.calls.streams import screen
 from databuild_dagster.cli.definitions import deployed_dataset, load
 from databuild_dagster.cli.options import Where, common, definitions, tabular
 from databuild_dagster.cli.output import count, emit, listing, table
-from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.operations.commands.operation_progress import (

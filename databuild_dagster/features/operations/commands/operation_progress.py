@@ -13,9 +13,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from databuild_dagster.calls.progress import Display
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
-from databuild_dagster.cli.progress import Display
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.features.operations.follow_ups import INTENT_DAYS

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from databuild_dagster.bindings.registry.selections import keys_named
+from databuild_dagster.calls.streams import printing_to_stderr, screen
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.options import DURATION, MAX_COUNT, Where, definitions, tabular
 from databuild_dagster.cli.output import answer, count
-from databuild_dagster.cli.process import printing_to_stderr, screen
 from databuild_dagster.data.home import BadYaml, read_yaml
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from databuild_dagster.cli.building import Workshop
+from databuild_dagster.bindings.local.building import Workshop
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.features.operations.executor import Executor

@@ -16,16 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from databuild_dagster.cli.definitions import register_all
-from databuild_dagster.cli.process import Alarm, Stopped, heed_no_more_interrupts
-from databuild_dagster.cli.progress import BuildProgress
-from databuild_dagster.cli.tally import Tally
+from databuild_dagster.bindings.local.interrupts import Alarm, Stopped, heed_no_more_interrupts
+from databuild_dagster.bindings.local.result import Result, Screen
+from databuild_dagster.bindings.local.tally import Tally
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.engine.why.awaited import awaited_by, process_of
+from databuild_dagster.engine.why.awaited import awaited_by
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.engine.why.first_failures import FirstFailure, damaged_inputs, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
@@ -33,8 +32,8 @@ from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateW
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
-from databuild_dagster.model.wording import few_of, one_line, typed
-from databuild_dagster.shapes.fields import error_as_json, when
+from databuild_dagster.model.wording import counted, few_of, one_line, typed
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.planning import AwaitedRun, UnservedRef
 from databuild_dagster.warehouse.threads import in_own_thread
 
@@ -50,6 +49,8 @@ if TYPE_CHECKING:
 
 #: Paused refs that a build names.
 MAX_PAUSES = 3
+#: Assets of the sentence about a result.
+MAX_NAMED = 5
 #: How long to wait before looking again at what others are building.
 WAIT_SECONDS = 0.5
 #: How long to rest before the next tick, when the log has grown during one that had nothing to do.
@@ -67,12 +68,27 @@ class BuildTimedOut(DatabuildError):
     hint = "Its wants stay open: the same command, or an orchestrator, continues."
 
 
+class BuildFailed(DatabuildError):
+    """Not live: {refs}. {ref}: {why}."""
+
+    hint = "`databuild explain {ref}` says more."
+
+
 class Progress(Protocol):
-    """A display of the progress."""
+    """A display of ticks."""
 
     def launching(self, job: str, n_partitions: int) -> None: ...
     def waiting(self, sentence: str) -> None: ...
     def side_ticked(self, done: SideReport) -> None: ...
+
+
+class BuildDisplay(Progress, Protocol):
+    """A display of a build."""
+
+    tally: Tally
+
+    def timed_out(self, seconds: float) -> None: ...
+    def end(self) -> None: ...
 
 
 @dataclass
@@ -85,6 +101,8 @@ class Workshop:
     #: Of all locations, by row id, as they were registered when this process began.
     datasets: Mapping[int, DatasetSpec]
     launches: Launches
+    #: What the registration warns of.
+    warnings: tuple[str, ...] = ()
     #: Whether Dagster's lines are printed: there is a file for them.
     has_log: bool = False
     #: Threads that do the work of duties while launches run, by location and duty.
@@ -102,6 +120,7 @@ class Workshop:
             shield_log_tails,
         )
         from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+        from databuild_dagster.bindings.local.locations import register_all
         from databuild_dagster.bindings.registry.instance import engine_for
 
         send_no_telemetry(instance)
@@ -109,7 +128,10 @@ class Workshop:
         shield_log_tails()
         interrupt_waits_for_pools()
         engine = engine_for(instance)
-        return cls(instance, engine, locations, register_all(engine, locations), Launches(instance, at_once))
+        registered = register_all(engine, locations)
+        return cls(
+            instance, engine, locations, registered.datasets, Launches(instance, at_once), warnings=registered.warnings
+        )
 
     def tick(
         self,
@@ -216,80 +238,88 @@ class AssetDone(NamedTuple):
     seconds: float
 
 
-@dataclass
-class Built:
-    """What became of a request."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BuildResult(Result):
+    """The outcome of a build. A notebook shows it as a table."""
 
     request_id: str
-    live: int = 0
-    reused: int = 0
+    #: Refs of the request that are live.
+    live: int
+    #: Those among them that were live before.
+    reused: int
     #: Live refs of the request that were built from instances that were tainted or replaced since.
-    stale: list[Ref] = field(default_factory=list)
-    not_live: list[NotLive] = field(default_factory=list)
-    launches: int = 0
-    succeeded: int = 0
-    dep_missed: int = 0
-    failed: int = 0
-    canceled: int = 0
+    stale: Sequence[Ref]
+    #: The other refs of the request, each with its state and why.
+    not_live: Sequence[NotLive]
+    #: Of this process; the next four are its job runs by outcome.
+    launches: int
+    succeeded: int
+    dep_missed: int
+    failed: int
+    canceled: int
     #: The assets of the request and of its inputs, as far as something was built or is not live.
-    assets: list[AssetDone] = field(default_factory=list)
-    seconds: float = 0.0
-    interrupted: bool = False
-    #: Refs that arcs wanted meanwhile, and how many of their wants are open: an orchestrator builds them.
-    fired: set[Ref] = field(default_factory=set)
-    left_to_orchestrator: int = 0
-    #: It ended for its timeout, and the job runs for which it waited then.
-    timed_out: BuildTimedOut | None = None
-    waits_for: list[AwaitedRun] = field(default_factory=list)
-    #: The failures behind what is not live (rule 6.15).
-    failed_first: list[FirstFailure] = field(default_factory=list)
-    #: What to do about what is not live.
-    hints: list[str] = field(default_factory=list)
+    assets: Sequence[AssetDone]
+    seconds: float
+    interrupted: bool
+    #: Open wants that arcs recorded meanwhile: an orchestrator builds them.
+    left_to_orchestrator: int
+    #: The build ended for its timeout.
+    timed_out: BuildTimedOut | None
+    #: The job runs for which it waited then.
+    waits_for: Sequence[AwaitedRun]
+    #: The failures behind the refs that are not live (rule 6.15).
+    failed_first: Sequence[FirstFailure]
+    #: What to do about the refs that are not live.
+    hints: Sequence[str]
 
-    def as_json(self) -> dict[str, object]:
-        """Rules 15."""
-        job_runs = {"succeeded": self.succeeded, "dep_missed": self.dep_missed}
-        job_runs |= {"failed": self.failed, "canceled": self.canceled}
-        timed_out = {} if self.timed_out is None else {"error": error_as_json(self.timed_out)}
-        return {
-            "request_id": self.request_id,
-            "refs": {"live": self.live, "failed": len(self.not_live)},
-            "job_runs": job_runs,
-            "launches": self.launches,
-            "reused": self.reused,
-            "stale": self.stale,
-            "seconds": round(self.seconds, 3),
-            "not_live": [ref._asdict() for ref in self.not_live],
-            "failed_first": self.failed_first,
-            "hints": self.hints,
-            "assets": [{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in self.assets],
-            "interrupted": self.interrupted,
-            "left_to_orchestrator": self.left_to_orchestrator,
-            "waits_for": [
-                {
-                    "ref": run.ref,
-                    "job_run": run.job_run,
-                    "state": run.state,
-                    "job": run.job,
-                    "dagster_run_id": run.dagster_run_id,
-                    "process": process_of(run),
-                    "since": when(run.since),
-                }
-                for run in self.waits_for
-            ],
-            **timed_out,
-        }
+    def check(self) -> BuildResult:
+        """The result itself if all refs are live. Raises `BuildTimedOut`, `BuildFailed`."""
+        if self.timed_out is not None:
+            raise self.timed_out
+        if self.not_live:
+            first = self.not_live[0]
+            raise BuildFailed(refs=few_of([ref.ref for ref in self.not_live]), why=first.why, ref=first.ref)
+        return self
+
+    @property
+    def sentence(self) -> str:
+        """How many refs are live, and what was built in how much time."""
+        reused = f" ({self.reused} before)" if self.reused else ""
+        if self.launches or self.not_live:
+            parts = few_of([_in_words(done) for done in self.assets], MAX_NAMED)
+            doing = f" in {self.seconds:.1f} s{': ' if parts else ''}{parts}."
+        else:
+            doing = f"; nothing to build; {self.seconds:.1f} s."
+        if self.canceled:
+            doing += f" {counted(self.canceled, 'job run')} canceled."
+        if self.left_to_orchestrator:
+            doing += f" {counted(self.left_to_orchestrator, 'want')} of arcs left to the orchestrator."
+        return f"{self.live} of {counted(self.live + len(self.not_live), 'ref')} live{reused}{doing}"
+
+    def shown(self) -> Screen:
+        rows = [(ref.ref, ref.state.value if ref.state else "missing", ref.why) for ref in self.not_live]
+        late = [] if self.timed_out is None else [f"{self.timed_out.message} {self.timed_out.advice}"]
+        return Screen(self.sentence, ("ref", "state", "why"), rows, (*self.hints, *late))
+
+
+def _in_words(done: AssetDone) -> str:
+    """For example: orders 31 (2.1 s), or orders 2 live, 1 failed (2.1 s)."""
+    found = +done.counts
+    named = {"waiting": "not built"}
+    words = ", ".join(f"{n} {named.get(name, name)}" for name, n in found.items())
+    only_live = str(found["live"]) if set(found) == {"live"} else words
+    return f"{done.asset} {only_live}" + (f" ({done.seconds:.1f} s)" if done.seconds else "")
 
 
 def build_refs(
     workshop: Workshop,
     command: CreateWants,
     *,
-    progress: BuildProgress,
+    progress: BuildDisplay,
     timeout_seconds: float | None = None,
     retry: bool = False,
     keep_want: bool = False,
-) -> Built:
+) -> BuildResult:
     """Create wants, and work until all of them have ended, or the timeout. `keep_want`: also after an interrupt they stay open.
 
     Raises `DatabuildError` before anything is recorded, and `Stopped` afterwards.
@@ -306,7 +336,7 @@ def build_refs(
     outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
     try:
-        return _build(workshop, Built(outcome.request_id), refs, progress, timeout_seconds, keep_want)
+        return _build(workshop, outcome.request_id, refs, progress, timeout_seconds, keep_want)
     except Exception as error:
         workshop.launches.abandon()
         workshop.leave_duties()
@@ -315,47 +345,58 @@ def build_refs(
 
 def _build(
     workshop: Workshop,
-    built: Built,
+    request_id: str,
     refs: Sequence[Ref],
-    progress: BuildProgress,
+    progress: BuildDisplay,
     timeout_seconds: float | None,
     keep_want: bool,
-) -> Built:
+) -> BuildResult:
     began, engine = time.monotonic(), workshop.engine
-    unserved = engine.queries.unserved(built.request_id)
-    built.reused = len(refs) - len(unserved)
-    alarm = Alarm(timeout_seconds)
+    unserved = engine.queries.unserved(request_id)
+    course = _Course(request_id)
+    alarm = Alarm(timeout_seconds, progress.timed_out)
     try:
         with alarm:
-            _work(workshop, built, progress, _served(engine, built.request_id, unserved))
+            _work(workshop, course, progress, _served(engine, request_id, unserved))
     except KeyboardInterrupt:
-        built.interrupted = not alarm.has_rung
+        course.interrupted = not alarm.has_rung
         with suppress(KeyboardInterrupt):
             workshop.launches.abandon()
         heed_no_more_interrupts()
         if alarm.has_rung:
-            _report_timeout(engine, built, timeout_seconds)
-        _clean_up(engine, built.request_id, keep_wants=keep_want or alarm.has_rung)
+            _report_timeout(engine, course, timeout_seconds)
+        _clean_up(engine, request_id, keep_wants=keep_want or alarm.has_rung)
     progress.end()
-    _count(engine, progress.tally, built)
-    _tell_refs(engine, refs, built)
-    built.seconds = time.monotonic() - began
-    is_cut_short = built.interrupted or built.timed_out is not None
+    result = _result(engine, refs, progress.tally, course, reused=len(refs) - len(unserved), began=began)
+    is_cut_short = course.interrupted or course.timed_out is not None
     # Ctrl-C ends this wait alone: the refs are what they are, and the next tick writes what is left.
     with suppress(KeyboardInterrupt):
         workshop.finish_duties(is_cut_short=is_cut_short)
-    return built
+    return result
 
 
-def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Ref]) -> None:
+@dataclass
+class _Course:
+    """What happened to a build, which the log does not have."""
+
+    request_id: str
+    #: Refs that arcs wanted meanwhile.
+    fired: set[Ref] = field(default_factory=set)
+    hints: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    timed_out: BuildTimedOut | None = None
+    waits_for: list[AwaitedRun] = field(default_factory=list)
+
+
+def _work(workshop: Workshop, course: _Course, progress: Progress, serving: list[Ref]) -> None:
     engine = workshop.engine
     pause = threading.Event()
     while serving:
         report = workshop.tick(progress, serving)
-        built.fired.update(report.fired)
+        course.fired.update(report.fired)
         if workshop.launches.n_running:
             workshop.launches.wait(TICK_SECONDS if workshop.launches.n_free else None)
-        serving = _served(engine, built.request_id)
+        serving = _served(engine, course.request_id)
         if not report.idle or not serving or workshop.launches.n_running:
             continue
         waiting = awaited_by(engine, serving, report.planned_at)
@@ -364,7 +405,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Re
             pause.wait(WAIT_SECONDS)
         elif waiting.retry_at is not None:
             if damaged := damaged_inputs(engine, serving):
-                built.hints += [*damaged, "The wants stay open: this command continues once that is repaired."]
+                course.hints += [*damaged, "The wants stay open: this command continues once that is repaired."]
                 return
             pause.wait(min(max(waiting.retry_at - engine.now(), 0.0), WAIT_SECONDS))
         elif engine.queries.head().seq != report.began_at:
@@ -372,7 +413,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Re
             # processes may write all the time.
             pause.wait(REST_SECONDS)
         else:
-            built.hints += _pauses(engine, serving) or _nothing_to_do(engine, serving, report)
+            course.hints += _pauses(engine, serving) or _nothing_to_do(engine, serving, report)
             return
     workshop.launches.finish()
 
@@ -388,15 +429,15 @@ def _served(engine: Engine, request_id: str, unserved: Sequence[UnservedRef] | N
     return [*dict.fromkeys(ref for ref, _ in unserved), *kept] if kept or not states.isdisjoint(OPEN_WANTS) else []
 
 
-def _report_timeout(engine: Engine, built: Built, seconds: float | None) -> None:
+def _report_timeout(engine: Engine, course: _Course, seconds: float | None) -> None:
     """Say what the request waits for, while the job runs of this process are still open."""
-    if serving := _served(engine, built.request_id):
+    if serving := _served(engine, course.request_id):
         waiting = awaited_by(engine, serving, engine.now())
-        built.waits_for = waiting.job_runs
+        course.waits_for = waiting.job_runs
         # The interrupt may have ended the job runs of this process already.
         known = waiting.job_runs or waiting.outages or waiting.retry_at is not None
         what = waiting.sentence if known else f"{few_of(serving)} to be built"
-        built.timed_out = BuildTimedOut(seconds=seconds, what=what)
+        course.timed_out = BuildTimedOut(seconds=seconds, what=what)
 
 
 def _nothing_to_do(engine: Engine, serving: Sequence[Ref], report: TickReport) -> list[str]:
@@ -442,53 +483,69 @@ def _unless_refused(engine: Engine, command: CancelJobRuns | CancelWants) -> Non
         return
 
 
-def _count(engine: Engine, tally: Tally, built: Built) -> None:
-    """What this process buffered or started, by how it ended, and each asset."""
+def _result(
+    engine: Engine, refs: Sequence[Ref], tally: Tally, course: _Course, *, reused: int, began: float
+) -> BuildResult:
+    """What this process buffered or started, by how it ended, each asset, and the refs as they are now."""
+    queries, hints = engine.queries, course.hints
     outcomes = Counter(tally.outcomes.values())
-    built.launches = sum(launch.is_ours and launch.has_started for launch in tally.launches.values())
-    built.succeeded, built.dep_missed = outcomes[JobRunState.SUCCEEDED], outcomes[JobRunState.DEP_MISSED]
-    built.failed = outcomes[JobRunState.FAILED] + outcomes[JobRunState.LOST]
-    built.canceled = outcomes[JobRunState.CANCELED]
     seconds = tally.seconds(engine.now() if tally.running() else 0.0)
-    for asset, counts in tally.count().items():
-        if asset in seconds or set(+counts) != {"live"}:
-            built.assets.append(AssetDone(asset, counts, seconds.get(asset, 0.0)))
-    if built.canceled and built.timed_out is None:
+    if outcomes[JobRunState.CANCELED] and course.timed_out is None:
         canceled = [job_run for job_run, outcome in tally.outcomes.items() if outcome is JobRunState.CANCELED]
-        runs = engine.queries.job_runs_named(canceled).values()
-        built.hints += built_again(engine, [ref for run in runs for ref in run.refs])
-    if built.fired:
-        wanted = engine.queries.wanted(built.fired).values()
-        built.left_to_orchestrator = sum(bool(found.n_open_wants) for found in wanted)
-
-
-def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
-    found = engine.queries.canonical(refs)
+        hints += built_again(engine, [ref for run in queries.job_runs_named(canceled).values() for ref in run.refs])
+    wanted = queries.wanted(course.fired).values() if course.fired else ()
+    found = queries.canonical(refs)
     live = [canonical for canonical in found.values() if canonical.state is InstanceState.LIVE]
-    stale = engine.queries.stale([canonical.uuid for canonical in live if canonical.uuid is not None])
-    built.stale = [canonical.ref for canonical in live if canonical.uuid in stale]
-    if built.stale:
-        named = built.stale[0] if len(refs) == 1 else "REFS"
-        built.hints.append(
-            f"Reused stale: {few_of(built.stale)}. An input was tainted or replaced since; "
+    were_replaced = queries.stale([canonical.uuid for canonical in live if canonical.uuid is not None])
+    stale = [canonical.ref for canonical in live if canonical.uuid in were_replaced]
+    if stale:
+        named = stale[0] if len(refs) == 1 else "REFS"
+        hints.append(
+            f"Reused stale: {few_of(stale)}. An input was tainted or replaced since; "
             f"`databuild build --only stale --rebuild {typed(named)}` builds what is stale again."
         )
     if len(live) < len(found):
         # A log that went back has lost the wants too, so that no tick found it out.
-        engine.queries.check_head(engine.queries.head())
-    for ref, canonical in found.items():
-        if canonical.state is InstanceState.LIVE:
-            built.live += 1
-            continue
-        why = canonical.reason or ""
-        if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_BUILDING:
-            why = "waits for " + ", ".join(engine.queries.missing_of(canonical.uuid)[:3])
-        if not why and (built.interrupted or canonical.state is None):
-            why = "not built before the command was interrupted" if built.interrupted else "nothing has built it"
-        built.not_live.append(NotLive(ref, canonical.state, one_line(why)))
-    if failures := first_failures(engine, [ref.ref for ref in built.not_live]):
-        built.failed_first = list(failures.named)
-        built.hints += failures.sentences
+        queries.check_head(queries.head())
+    not_live = [
+        NotLive(ref, canonical.state, one_line(_why_not_live(engine, canonical, course)))
+        for ref, canonical in found.items()
+        if canonical.state is not InstanceState.LIVE
+    ]
+    failures = first_failures(engine, [ref.ref for ref in not_live])
+    hints += failures.sentences if failures else []
+    return BuildResult(
+        request_id=course.request_id,
+        live=len(live),
+        reused=reused,
+        stale=stale,
+        not_live=not_live,
+        launches=sum(launch.is_ours and launch.has_started for launch in tally.launches.values()),
+        succeeded=outcomes[JobRunState.SUCCEEDED],
+        dep_missed=outcomes[JobRunState.DEP_MISSED],
+        failed=outcomes[JobRunState.FAILED] + outcomes[JobRunState.LOST],
+        canceled=outcomes[JobRunState.CANCELED],
+        assets=[
+            AssetDone(asset, counts, seconds.get(asset, 0.0))
+            for asset, counts in tally.count().items()
+            if asset in seconds or set(+counts) != {"live"}
+        ],
+        seconds=time.monotonic() - began,
+        interrupted=course.interrupted,
+        left_to_orchestrator=sum(bool(found.n_open_wants) for found in wanted),
+        timed_out=course.timed_out,
+        waits_for=course.waits_for,
+        failed_first=list(failures.named) if failures else [],
+        hints=hints,
+    )
+
+
+def _why_not_live(engine: Engine, canonical: Canonical, course: _Course) -> str:
+    if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_BUILDING:
+        return "waits for " + ", ".join(engine.queries.missing_of(canonical.uuid)[:3])
+    if not canonical.reason and (course.interrupted or canonical.state is None):
+        return "not built before the command was interrupted" if course.interrupted else "nothing has built it"
+    return canonical.reason or ""
 
 
 #: How long the threads may take to end their Dagster runs, after the launches of an interrupted command were abandoned.

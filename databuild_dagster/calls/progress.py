@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from databuild_dagster.cli.output import STYLES, count
-from databuild_dagster.cli.process import say
-from databuild_dagster.cli.tally import COLUMNS, Tally
+from databuild_dagster.bindings.local.tally import COLUMNS, Tally
+from databuild_dagster.calls.streams import say
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.model.wording import counted
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.side_ticks import SideReport
     from databuild_dagster.spark.interrupt import RunningJob
 
 REFRESHES_PER_SECOND = 2
+#: Characters of a line in a notebook.
+NOTEBOOK_WIDTH = 100
 #: Seconds between two questions to Spark's UI.
 SPARK_LOOK_SECONDS = 1.0
-_STYLES = {"live": "Live", "building": "Building", "waiting": "UpForRetry", "failed": "Failed"}
+#: As `cli.output` colors the states.
+_STYLES = {"live": "green", "building": "cyan", "waiting": "yellow", "failed": "red"}
 #: The columns whose growth is a line where no table is.
 _LINED = ("live", "waiting", "failed")
 
@@ -35,8 +40,9 @@ _LINED = ("live", "waiting", "failed")
 class Display:
     """Seconds, lines, and a live table of what a command works on."""
 
-    def __init__(self) -> None:
+    def __init__(self, says: Callable[[str], None] = say) -> None:
         self._began = time.monotonic()
+        self._says = says
         #: A live table shows everything, so that lines are left out.
         self.is_live = False
 
@@ -47,7 +53,7 @@ class Display:
     def say(self, text: str) -> None:
         """Print a line with the seconds, unless a live table is shown."""
         if not self.is_live:
-            say(f"{self.seconds:6.1f} s  {text}")
+            self._says(f"{self.seconds:6.1f} s  {text}")
 
     def render(self) -> Group:
         """The table, for rich's own thread."""
@@ -76,12 +82,38 @@ class Display:
         finally:
             self.is_live = False
 
+    @contextmanager
+    def in_notebook(self) -> Iterator[None]:
+        """Show the table below the cell within the block; its last state stays."""
+        handle: Any = import_module("IPython.display").display(self, display_id=True)
+        has_ended = threading.Event()
+
+        def refresh() -> None:
+            while not has_ended.wait(1 / REFRESHES_PER_SECOND):
+                handle.update(self)
+
+        thread = threading.Thread(target=refresh, name="databuild progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            thread.join()
+            handle.update(self)
+
+    def _repr_html_(self) -> str:
+        console = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, force_jupyter=False)
+        console.print(self.render())
+        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
 
 class BuildProgress(Display):
     """A build: one row per asset, and lines when a launch begins and ends."""
 
-    def __init__(self, engine: Engine, tally: Tally, spark: SparkJobs | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self, engine: Engine, tally: Tally, spark: SparkJobs | None = None, says: Callable[[str], None] = say
+    ) -> None:
+        super().__init__(says)
         self.tally = tally
         #: After the end, a ref that waits is one that was not built.
         self.is_over = False
@@ -95,7 +127,7 @@ class BuildProgress(Display):
         self._waiting_for = ""
         if not self.is_live:
             self.tell()
-        self.say(f"{job}: building {count(n_partitions, 'partition')}")
+        self.say(f"{job}: building {counted(n_partitions, 'partition')}")
 
     def waiting(self, sentence: str) -> None:
         if sentence != self._waiting_for:
@@ -105,6 +137,9 @@ class BuildProgress(Display):
     def side_ticked(self, done: SideReport) -> None:
         for id, outcome in done.ended.items():
             self.say(f"{id} has ended: {outcome}")
+
+    def timed_out(self, seconds: float) -> None:
+        self._says(f"The --timeout of {seconds:g} s has passed.")
 
     def end(self) -> None:
         """The build is over: read the log once more."""
@@ -141,12 +176,12 @@ class BuildProgress(Display):
         if running:
             table.add_column("Spark", no_wrap=True)
         for asset, found in counts.items():
-            styles = {name: STYLES[_STYLES[name]] if found[name] else "dim" for name in columns}
+            styles = {name: _STYLES[name] if found[name] else "dim" for name in columns}
             cells = [Text(str(found[name] or "·"), style=style) for name, style in styles.items()]
             took = Text(f"{seconds[asset]:.1f}" if asset in seconds else "·", style="" if asset in seconds else "dim")
             stages = [self._spark.stages_of(running.get(asset, ()))] if running and self._spark else []
             table.add_row(asset, *cells, took, *stages)
-        head = Text(f"{n_live} of {count(n_asked, 'ref')} live, {self.seconds:.0f} s", style="bold")
+        head = Text(f"{n_live} of {counted(n_asked, 'ref')} live, {self.seconds:.0f} s", style="bold")
         waiting = [Text(f"waiting for {self._waiting_for}")] if self._waiting_for and not self.is_over else []
         return Group(head, table, *waiting)
 
@@ -188,4 +223,4 @@ def stages_in_words(jobs: Sequence[RunningJob]) -> str:
         return ""
     n_stages, n_tasks = sum(job.n_stages for job in jobs), sum(job.n_tasks for job in jobs)
     stage = min(sum(job.n_done_stages for job in jobs) + 1, n_stages)
-    return f"stage {stage} of {n_stages}, {sum(job.n_done_tasks for job in jobs)} of {count(n_tasks, 'task')}"
+    return f"stage {stage} of {n_stages}, {sum(job.n_done_tasks for job in jobs)} of {counted(n_tasks, 'task')}"

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from rich.console import Console
 
-from databuild_dagster.cli.progress import BuildProgress, stages_in_words
-from databuild_dagster.cli.tally import Tally
+from databuild_dagster.bindings.local.tally import Tally
+from databuild_dagster.calls.progress import BuildProgress, stages_in_words
 from databuild_dagster.spark.interrupt import RunningJob, running_jobs
 from tests.support.catalog import dataset
 from tests.support.world import World

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from databuild_dagster.cli.tally import Tally
+from databuild_dagster.bindings.local.tally import Tally
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.states import JobRunState
 from tests.support.catalog import dataset

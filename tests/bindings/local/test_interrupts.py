@@ -1,0 +1,18 @@
+"""How a build is interrupted: by its time-out, as by Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from databuild_dagster.bindings.local.interrupts import Alarm
+
+
+def test_an_alarm_interrupts_the_main_thread_and_tells_its_seconds() -> None:
+    told: list[float] = []
+
+    with pytest.raises(KeyboardInterrupt), Alarm(0.01, told.append):
+        threading.Event().wait(30)
+
+    assert told == [0.01]

@@ -1,0 +1,139 @@
+"""`build` in a script: what it takes, what it returns, and how it is interrupted (rule 8.9)."""
+
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pandas as pd
+import pytest
+
+from databuild_dagster import BuildFailed, BuildInterrupted, BuildTimedOut, build, build_definitions, databuild_asset
+from databuild_dagster.bindings.registry.instance import open_instance
+from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
+from databuild_dagster.model.selections import InvalidSelection
+from tests.support.project import MAX_SECONDS, Project
+
+DAY, NEXT = "orders@2024-01-30", "orders@2024-01-31"
+
+
+@databuild_asset
+def shops() -> pd.DataFrame:
+    return pd.DataFrame({"shop": ["<b>north"]})
+
+
+@databuild_asset
+def broken() -> pd.DataFrame:
+    raise ValueError("no <b>shop</b>")
+
+
+def while_held(project: Project, key: str, act: Callable[[], object], call: Callable[[], object]) -> None:
+    """Call here; a thread acts once the key is being built, and releases it."""
+
+    def act_and_release() -> None:
+        try:
+            project.wait_until_held(key)
+            act()
+        finally:
+            project.release(key)
+
+    project.hold(key)
+    with ThreadPoolExecutor(1) as threads:
+        acting = threads.submit(act_and_release)
+        try:
+            call()
+        finally:
+            acting.result()
+
+
+def interrupt() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_a_build_of_a_range_returns_a_result_that_one_looks_at(inside: Project) -> None:
+    result = build("orders@2024-01-29..2024-01-31").check()
+
+    assert (result.live, result.reused, result.succeeded, result.not_live) == (3, 0, 3, [])
+    assert repr(result).startswith("3 of 3 refs live in ")
+    assert repr(build([DAY, NEXT])).startswith("2 of 2 refs live (2 before); nothing to build; ")
+    assert inside.is_sound()
+
+
+def test_a_build_takes_definitions_as_an_object_and_an_instance(project: Project) -> None:
+    with open_instance(project.home) as instance:
+        result = build("shops", definitions=build_definitions([shops], location="shop"), instance=instance)
+
+    assert result.live == 1
+
+
+def test_a_build_takes_definitions_as_a_file_and_a_home(project: Project) -> None:
+    result = build("revenue_of_january", definitions=project.folder / "definitions.py", home=project.home)
+
+    assert result.live == 1
+
+
+def test_a_failure_is_no_error_until_the_result_is_checked(inside: Project) -> None:
+    result = build("broken", definitions=build_definitions([broken], location="shop"))
+
+    assert repr(result).splitlines()[1].split() == ["ref", "state", "why"]
+    assert "<td>ValueError: no &lt;b&gt;shop&lt;/b&gt;</td>" in result._repr_html_()
+    with pytest.raises(BuildFailed) as raised:
+        result.check()
+    assert (raised.value.facts["ref"], raised.value.facts["why"]) == ("broken", "ValueError: no <b>shop</b>")
+
+
+@pytest.mark.parametrize(
+    ("refs", "options", "error"),
+    [
+        ("order@2024-01-30", {}, UnknownAsset),
+        ("orders@2025-01-01..2025-01-02", {}, InvalidSelection),
+        ([], {}, InvalidRequest),
+        (DAY, {"only": "wrong"}, InvalidRequest),
+    ],
+)
+def test_a_refused_build_records_no_want(inside: Project, refs, options, error) -> None:
+    with pytest.raises(error):
+        build(refs, **options)
+
+    assert inside.ask("want", "list", "--all") == []
+
+
+def test_an_interrupt_cleans_up_and_a_second_build_works(inside: Project) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+
+    with pytest.raises(BuildInterrupted) as raised:
+        while_held(inside, "2024-01-30", interrupt, lambda: build(DAY))
+
+    result = raised.value.result
+    assert (result.interrupted, result.live, result.canceled) == (True, 0, 1)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert inside.queries.job_runs(open_only=True) == []
+    assert inside.ask("want", "list") == []
+    assert build(DAY).live == 1
+    assert inside.is_sound()
+
+
+def test_a_time_out_ends_a_build_and_keeps_its_wants(inside: Project) -> None:
+    def wait_for_the_time_out() -> None:
+        deadline = threading.Event()
+        while inside.queries.job_runs(open_only=True) and not deadline.wait(0.02):
+            pass
+
+    results = []
+    while_held(inside, "2024-01-30", wait_for_the_time_out, lambda: results.append(build(DAY, timeout_seconds=3)))
+
+    assert [want["state"] for want in inside.ask("want", "list")] == ["Idle"]
+    with pytest.raises(BuildTimedOut):
+        results[0].check()
+
+
+def test_a_build_works_in_another_thread_where_it_takes_no_time_out(inside: Project) -> None:
+    def in_thread(**options: float) -> int:
+        return build(DAY, **options).live
+
+    with ThreadPoolExecutor(1) as threads:
+        refused = threads.submit(in_thread, timeout_seconds=9.0).exception(MAX_SECONDS)
+        live = threads.submit(in_thread).result(MAX_SECONDS)
+
+    assert isinstance(refused, InvalidRequest)
+    assert live == 1
