@@ -16,8 +16,8 @@ Act = Callable[[Deployment, str], None]
 #: Hosts that may be cut off or killed: a deployment has one of each service but the workers.
 CLIENTS: Final = (*WORKERS, *COMMANDERS)
 SERVERS: Final = ("code", "code2", "ctl", "spark", "jvm")
-#: What every client needs, by its place in a sentence.
-SHARED: Final = ("store", "spark")
+#: What all others need.
+SHARED: Final = ("db", "store", "code", "code2")
 CLOCK_SECONDS: Final = 600.0
 
 

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from posixpath import normpath
 from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
@@ -187,7 +188,7 @@ def rows_that_are_wrong(seen: Evidence) -> list[str]:
         if at.state == "Live" and asset in ROWS:
             values = seen.values(manifests[at.job_run or "", ref])
             if values != sorted(ROWS[asset](int(key))):
-                found.append(f"{ref} reads as {values[:12]}")
+                found.append(f"{ref} reads as {str(values)[:300]}")
     return found
 
 
@@ -248,8 +249,8 @@ def evidence(
         try:
             with files.open_input_stream(f"{folder}/{manifest.rpartition('/')[2]}") as stream:
                 listed = [entry["uri"] for entry in json.loads(stream.read())["files"]]
-            # A file of the instance is named beside its manifest, one that landed by its url.
-            paths = [uri.removeprefix("s3://") if "://" in uri else f"{folder}/{uri}" for uri in listed]
+            # A file of ours is named relative to its manifest, one that landed by its url.
+            paths = [uri.removeprefix("s3://") if "://" in uri else normpath(f"{folder}/{uri}") for uri in listed]
             return sorted(v for path in paths for v in pq.read_table(path, filesystem=files)["value"].to_pylist())
         except OSError as error:
             return f"cannot be read: {error}"

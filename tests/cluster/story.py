@@ -18,7 +18,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .faults import FAULTS, may_strike, striking
+from .faults import FAULTS, SHARED, may_strike, striking
 from .hosts import HostDown
 from .services import BUCKET, COMMANDERS, Deployment, wait_for
 
@@ -131,10 +131,15 @@ class Story:
     def open_wants(self) -> int:
         return self.count("SELECT count(*) FROM databuild_wants WHERE ended_at IS NULL")
 
+    def open_operations(self) -> list[str]:
+        ended = {
+            key for (key,) in self.at.sql("SELECT key FROM databuild_meta_entries WHERE key LIKE 'distOpHistory.%%'")
+        }
+        return [id for kind, id in self.acknowledged if kind == "operation" and f"distOpHistory.{id}" not in ended]
+
     def ended(self) -> bool:
         """Whether every want and every acknowledged operation ended, and every landed file is recorded, within the time."""
         n_files = sum(map(len, self.landed.values()))
-        operations = [id for kind, id in self.acknowledged if kind == "operation"]
 
         def is_over() -> bool:
             recorded = self.at.sql(
@@ -142,12 +147,7 @@ class Story:
                 "a -> 'manifest' AS lot FROM databuild_events, jsonb_array_elements(payload::jsonb -> 'arrivals') a "
                 "WHERE type = 'LotArrived' ORDER BY a ->> 'ref', seq DESC) newest"
             )[0][0]
-            open_ones = [
-                id
-                for id in operations
-                if not self.at.sql("SELECT 1 FROM databuild_meta_entries WHERE key = %s", f"distOpHistory.{id}")
-            ]
-            return self.open_wants() == 0 and recorded >= n_files and not open_ones
+            return self.open_wants() == 0 and recorded >= n_files and not self.open_operations()
 
         return wait_for(is_over, "wants, files and operations are done", END_SECONDS)
 
@@ -215,28 +215,33 @@ def short_story(story: Story) -> None:
 
 def endless_story(story: Story, seconds: float, seed: int) -> None:
     """Faults and commands of a seed, for so long."""
-    at, over = story.at, threading.Event()
+    at, over, choose = story.at, threading.Event(), random.Random(seed)
     story.run("c1", "want", "create", "totals@000")
-    wanting = threading.Thread(target=_want_on, args=(story, random.Random(seed + 1), over), daemon=True)
-    wanting.start()
-    choose, deadline = random.Random(seed), time.monotonic() + seconds
-    striking_now: list[tuple[str, threading.Thread]] = []
-    while time.monotonic() < deadline:
-        striking_now = [(host, thread) for host, thread in striking_now if thread.is_alive()]
-        name = choose.choices(list(FAULTS), [fault.weight for fault in FAULTS.values()])[0]
-        host, lasts = choose.choice(FAULTS[name].hosts), choose.uniform(*FAULTS[name].seconds)
-        busy = {host for host, _ in striking_now}
-        # Two faults of one host end each other, and the servers that all share have one fault at a time.
-        alone = host in ("db", "store", "code", "code2")
-        if len(busy) < MAX_AT_ONCE and not (alone and busy) and host not in busy and may_strike(at, name, host):
-            thread = threading.Thread(target=_strike, args=(at, name, host, lasts), daemon=True)
-            thread.start()
-            striking_now.append((host, thread))
-        time.sleep(choose.uniform(3, 20))
-    over.set()
-    for _, thread in striking_now:
-        thread.join()
-    wanting.join()
+    with ThreadPoolExecutor() as pool:
+        wanting = pool.submit(_want_on, story, random.Random(seed + 1), over)
+        deadline = time.monotonic() + seconds
+        strikes: list[tuple[str, Future[None]]] = []
+        while time.monotonic() < deadline:
+            name = choose.choices(list(FAULTS), [fault.weight for fault in FAULTS.values()])[0]
+            host, lasts = choose.choice(FAULTS[name].hosts), choose.uniform(*FAULTS[name].seconds)
+            struck = {host for host, strike in strikes if not strike.done()}
+            # Two faults of one host would end each other, and what all share has one fault at a time.
+            alone = host in SHARED
+            if (
+                len(struck) < MAX_AT_ONCE
+                and not (alone and struck)
+                and host not in struck
+                and may_strike(at, name, host)
+            ):
+                strikes.append((host, pool.submit(_strike, at, name, host, lasts)))
+            time.sleep(choose.uniform(3, 20))
+        over.set()
+    for ended in (wanting, *(strike for _, strike in strikes)):
+        ended.result()
+    if at.is_idle("code2"):
+        # What the host with a branch wanted is built by its deploy.
+        with striking(at, "upgraded", "code2", 60.0):
+            pass
 
 
 def _strike(at: Deployment, name: str, host: str, seconds: float) -> None:
@@ -276,4 +281,5 @@ def _something(story: Story, choose: random.Random) -> list[Future[Done]]:
         return []
     if what < 0.96:
         return [story.start(host, "tick", "--until-idle", "--timeout", "2m")]
-    return [story.start(host, "operation", "run", "count", "numbers", "--no-wait")]
+    # A second one is refused.
+    return [] if story.open_operations() else [story.start(host, "operation", "run", "count", "numbers", "--no-wait")]

@@ -9,7 +9,7 @@ import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.set_aside import arc_name
-from databuild_dagster.model.arcs import ArcState
+from databuild_dagster.model.states import ArcState
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.records import Column, Time, time_of
