@@ -184,8 +184,10 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for host in self.hosts.values():
+        for n, host in enumerate(self.hosts.values()):
             host.kill()
+            # A connection that still waits for its peer keeps the namespace, and so the link.
+            subprocess.run(["ip", "link", "delete", f"{self._mark}v{n}"], capture_output=True)
             subprocess.run(["ip", "netns", "delete", host.namespace], capture_output=True)
         subprocess.run(["ip", "link", "delete", self._mark], capture_output=True)
 
