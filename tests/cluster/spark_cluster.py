@@ -40,8 +40,8 @@ class SparkCluster:
 
     def __enter__(self) -> SparkCluster:
         self.shared.mkdir(parents=True)
-        self.lab.__enter__()
         try:
+            self.lab.__enter__()
             self._forget_the_builder()
             self._start(MASTER, "master.Master", "--port", str(PORT))
             log = self.lab[MASTER].folder / "spark.log"

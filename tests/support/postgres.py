@@ -97,13 +97,13 @@ class PostgresServer:
 
     def kill(self) -> int:
         """SIGKILL for the postmaster, which is returned; its other processes notice and end."""
-        postmaster = self._postmaster()
+        postmaster = self.postmaster()
         postmaster.kill()
         return postmaster.pid
 
     def shut_down(self, number: int) -> None:
         """SIGINT ends the sessions and then the server, SIGQUIT all at once, as `pg_ctl stop` does with `-m fast` and `-m immediate`."""
-        postmaster = self._postmaster()
+        postmaster = self.postmaster()
         postmaster.send_signal(number)
         postmaster.wait(START_SECONDS)
 
@@ -114,13 +114,13 @@ class PostgresServer:
 
     def signal(self, number: int) -> int:
         """SIGSTOP or SIGCONT for the postmaster, which is returned, and then for each of its processes."""
-        postmaster = self._postmaster()
+        postmaster = self.postmaster()
         for process in (postmaster, *postmaster.children()):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         return postmaster.pid
 
-    def _postmaster(self) -> psutil.Process:
+    def postmaster(self) -> psutil.Process:
         return psutil.Process(self._server.get_pid())
 
     def start_again(self) -> None:
