@@ -229,12 +229,13 @@ def _processor_of(server: PostgresServer) -> float:
 
 def build(first: int, last: int, n_each: int) -> None:
     """Be a builder: `databuild build` of some partitions at a time, in one process."""
+    from databuild_dagster.bindings.local.building import Workshop, build_refs
+    from databuild_dagster.bindings.local.tally import Tally
+
     from bench.timed_build import Silent
-    from databuild_dagster.cli.building import Workshop, build_refs
     from databuild_dagster.cli.definitions import load_deployed
     from databuild_dagster.cli.options import Where
     from databuild_dagster.cli.state import the_instance
-    from databuild_dagster.cli.tally import Tally
     from databuild_dagster.model.commands import CreateWants
     from databuild_dagster.model.refs import Ref
 
@@ -281,8 +282,8 @@ class Held:
                 self.seconds += _processor_of_both(connection) - since
             end(database, connection)
 
-        PostgresDatabase.begin = timed_begin  # type: ignore[method-assign]
-        PostgresDatabase.end = timed_end  # type: ignore[method-assign]
+        PostgresDatabase.begin = timed_begin  # type: ignore[assignment,method-assign]
+        PostgresDatabase.end = timed_end  # type: ignore[assignment,method-assign]
 
 
 def _processor_of_both(connection: Any) -> float:

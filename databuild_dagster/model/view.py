@@ -26,8 +26,26 @@ class Openness(IntEnum):
     SUCCESSFUL = 2
 
 
-class Registered(Protocol):
-    """Datasets and arcs (rules 5.7, 10.5)."""
+class View(Protocol):
+    """A unit of work over the state."""
+
+    #: The event being folded, or the last one while a command is decided; ids of new rows follow from it.
+    seq: int
+    #: Refs whose derivative wants the command has to check (rule 6.4).
+    unsettled: set[int]
+    #: Wants that ended UpstreamFailed in the command, which keeps wants for other missing refs (rule 6.14).
+    failed_upstream: list[r.WantRow]
+
+    #: The id of a new row: in order of events, and the same in a rebuild.
+    def next_id(self) -> int: ...
+    def add(self, row: r.Row) -> None: ...
+    #: The public names of the newest rows of a type, for messages.
+    def newest_names(self, row_type: type[r.Row], most: int) -> list[str]: ...
+    def record_move(
+        self, kind: str, entity_id: int, seq: int, from_state: StrEnum | None, to_state: StrEnum
+    ) -> None: ...
+
+    # Datasets and arcs (rules 5.7, 10.5).
 
     def datasets(self, assets: Iterable[str]) -> dict[str, r.DatasetRow]: ...
     def datasets_of_location(self, location: str) -> list[r.DatasetRow]: ...
@@ -41,9 +59,7 @@ class Registered(Protocol):
     #: Takes (arc, source instance, event).
     def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None: ...
 
-
-class Built(Protocol):
-    """Refs, instances, job runs and launches (rules 4, 6)."""
+    # Refs, instances, job runs and launches (rules 4, 6).
 
     def refs(self, texts: Iterable[Ref]) -> dict[Ref, r.RefRow]: ...
     def ensure_refs(self, texts: Iterable[Ref]) -> dict[Ref, r.RefRow]: ...
@@ -63,9 +79,7 @@ class Built(Protocol):
     #: The ids that are in use, of the id of a new launch, None for none, and of those of its job runs.
     def ids_taken(self, launch_id: str | None, job_run_ids: Iterable[str]) -> set[str]: ...
 
-
-class Wanted(Protocol):
-    """Wants, and which refs they hold (rules 5)."""
+    # Wants, and which refs they hold (rules 5).
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, r.WantRow]: ...
     def wants_by_id(self, ids: Iterable[int]) -> dict[int, r.WantRow]: ...
@@ -85,9 +99,7 @@ class Wanted(Protocol):
     def wants_kept(self, keepings: Iterable[int]) -> list[r.WantRow]: ...
     def keep_for(self, keeping: int, want_ids: Iterable[int]) -> None: ...
 
-
-class Missed(Protocol):
-    """Instances that wait for refs (rule 6.3)."""
+    # Instances that wait for refs (rule 6.3).
 
     #: (missing ref, waiting or upstream-failed instance) pairs in force.
     def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]: ...
@@ -96,9 +108,7 @@ class Missed(Protocol):
     def add_missing(self, instance_id: int, ref_ids: Iterable[int]) -> None: ...
     def end_waiting(self, instance_id: int) -> None: ...
 
-
-class Tainted(Protocol):
-    """Taints, lineage, and where the canonical pointer was (rules 7)."""
+    # Taints, lineage, and where the canonical pointer was (rules 7).
 
     def taints(self, taint_ids: Iterable[str]) -> dict[str, r.TaintRow]: ...
     #: The instances that carry a taint.
@@ -123,9 +133,7 @@ class Tainted(Protocol):
     #: Records (input ref, the instance that was read).
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None: ...
 
-
-class Delegated(Protocol):
-    """Delegations (rules 8)."""
+    # Delegations (rules 8).
 
     #: Loads the delegations of requesters to refs.
     def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None: ...
@@ -140,9 +148,7 @@ class Delegated(Protocol):
     #: Takes (outcome, serving instance or None, ended at, reason, requester, ref).
     def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None: ...
 
-
-class Paused(Protocol):
-    """Pauses (rule 6.13)."""
+    # Pauses (rule 6.13).
 
     #: The pause of each of these names that no resume has ended, also if its time has passed.
     def pauses(self, names: Iterable[Ref]) -> dict[Ref, r.PauseRow]: ...
@@ -154,9 +160,7 @@ class Paused(Protocol):
     #: Ends the pauses of these names, if any, by the event being folded.
     def end_pauses(self, names: Iterable[Ref], at: float) -> None: ...
 
-
-class Keyed(Protocol):
-    """The meta storage (rule 9.1)."""
+    # The meta storage (rule 9.1).
 
     #: Existing keys of the meta storage, tombstones among them.
     def meta_entries(self, keys: Iterable[str]) -> Mapping[str, Entry]: ...
@@ -169,23 +173,3 @@ class Keyed(Protocol):
     #: The revision up to which changes are compacted; 0 for none.
     def meta_compacted(self) -> int: ...
     def compact_meta(self, revision: int) -> None: ...
-
-
-class View(Registered, Built, Wanted, Missed, Tainted, Delegated, Paused, Keyed, Protocol):
-    """A unit of work over the state."""
-
-    #: The event being folded, or the last one while a command is decided; ids of new rows follow from it.
-    seq: int
-    #: Refs whose derivative wants the command has to check (rule 6.4).
-    unsettled: set[int]
-    #: Wants that ended UpstreamFailed in the command, which keeps wants for other missing refs (rule 6.14).
-    failed_upstream: list[r.WantRow]
-
-    #: The id of a new row: in order of events, and the same in a rebuild.
-    def next_id(self) -> int: ...
-    def add(self, row: r.Row) -> None: ...
-    #: The public names of the newest rows of a type, for messages.
-    def newest_names(self, row_type: type[r.Row], most: int) -> list[str]: ...
-    def record_move(
-        self, kind: str, entity_id: int, seq: int, from_state: StrEnum | None, to_state: StrEnum
-    ) -> None: ...

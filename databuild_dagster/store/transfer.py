@@ -181,8 +181,9 @@ def _translate(manifest: dict[str, Any], translated: Callable[[str], str | None]
 
 def _manifests(content: Any) -> Iterator[dict[str, Any]]:
     """Every object by the name of `manifest`, in any version of an event."""
-    found = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    for name, value in found:
+    if isinstance(content, list):
+        content = dict(enumerate(content))
+    for name, value in content.items() if isinstance(content, dict) else ():
         if name == "manifest" and isinstance(value, dict):
             yield value
         else:

@@ -49,7 +49,7 @@ def from_stored(value: str | None) -> bytes | None:
 
 
 class MetaWork(Tables):
-    """`model.view.Keyed`."""
+    """The meta storage."""
 
     #: The keys that were loaded; None for a key that never was.
     _entries: dict[str, Entry | None]
@@ -142,7 +142,7 @@ LINKS = (_LINK_WANT, _ADD_HOLD, _KEEP_FOR)
 
 
 class WantWork(Tables):
-    """`model.view.Wanted`."""
+    """Wants, and which refs they hold."""
 
     _wants = Rows(WANTS)
     #: Wants whose holds changed, in order.

@@ -19,8 +19,8 @@ import boto3
 import psycopg
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from databuild_dagster.spark.java import find_java
 
+from databuild_dagster.spark.installed import find_java
 from tests.support.cluster import wait_until
 from tests.support.object_store import ENVIRONMENT
 

@@ -9,11 +9,11 @@ import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.set_aside import arc_name
-from databuild_dagster.model.states import ArcState
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.records import Column, Time, time_of
 from databuild_dagster.model.refs import Ref, make_ref
+from databuild_dagster.model.states import ArcState
 from databuild_dagster.shapes.calendar import CellShape, newest_cells
 from databuild_dagster.shapes.calendar_keys import keys_of
 from databuild_dagster.shapes.fields import extended

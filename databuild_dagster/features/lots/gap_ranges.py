@@ -303,7 +303,9 @@ def _range(
     of_chain = own + sum(rates.values())
     usual = min(USUAL_LOTS / own, MAX_LOTS_OF_CHAIN / of_chain)
     since = start if start is not None else max((end if end is not None else last) - usual, first)
-    until = end if end is not None else (None if start is None or last - start <= usual else start + usual)
+    until = end
+    if end is None and start is not None and last - start > usual:
+        until = start + usual
     seconds = min(until if until is not None else last, last) - max(since, first)
     for n, most in ((seconds * own, MAX_LOTS), (seconds * of_chain, MAX_LOTS_OF_CHAIN)):
         if n > most + 1:

@@ -59,7 +59,7 @@ LINKS = (_ADD_MISSING, _END_WAITING, _ADD_FIRING)
 
 
 class DatasetWork(Tables):
-    """`model.view.Registered`."""
+    """Datasets and arcs."""
 
     _datasets = Rows(DATASETS)
     _arcs = Rows(ARCS)
@@ -90,7 +90,7 @@ class DatasetWork(Tables):
 
 
 class BuildWork(DatasetWork):
-    """`model.view.Built` and `model.view.Missed`."""
+    """Refs, instances, job runs and launches, and instances that wait for refs."""
 
     _refs = Rows(REFS)
     _instances = Rows(INSTANCES)
@@ -263,7 +263,7 @@ TAINT_LINKS = (_ADD_TAINT, _CANCEL_TAINT, _ADD_REVERT, _ADD_INPUT)
 
 
 class TaintWork(Tables):
-    """`model.view.Tainted`."""
+    """Taints, lineage, and where the canonical pointer was."""
 
     _taints = Rows(TAINTS)
 
@@ -355,7 +355,7 @@ DELEGATION_LINKS = (_PUT_DELEGATION, _TAKE_DELEGATION, _END_DELEGATION, _ADD_PAU
 
 
 class DelegationWork(BuildWork):
-    """`model.view.Delegated` and `model.view.Paused`."""
+    """Delegations and pauses."""
 
     #: Outcomes of the delegations of (requester, ref) that were loaded; None for no delegation.
     _outcomes: dict[tuple[str, int], str | None]

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
+from typing import NamedTuple
 
 from dagster import DagsterInstance, TimeWindowPartitionsDefinition
 
@@ -63,12 +64,28 @@ MAX_CLOCK_AHEAD_SECONDS = 300.0
 MAX_NAMED = 3
 
 
+class ArrivedFiles(NamedTuple):
+    """The files of a lot."""
+
+    files: list[Listed]
+    fingerprint: str
+
+
+class HeldLot(NamedTuple):
+    """A lot that could not be recorded."""
+
+    #: Of its files; empty for a lot without files.
+    fingerprint: str
+    why: str
+    retry_at: float
+
+
 @dataclass(slots=True)
 class Look:
     """The findings of one look, and what became of them."""
 
-    #: Lots with news, the earliest first, with their files and the fingerprint of those.
-    news: dict[Interval, tuple[list[Listed], str]] = field(default_factory=dict)
+    #: Lots with news, the earliest first.
+    news: dict[Interval, ArrivedFiles] = field(default_factory=dict)
     #: Past intervals without files.
     empty: list[Interval] = field(default_factory=list)
     #: The canonical instances of all these.
@@ -107,8 +124,7 @@ class Watcher:
         self._recorder = Recorder(engine, instance, dataset, warehouse, actor=f"boundary {dataset.asset}")
         #: Each lot to the fingerprint that is recorded already.
         self._known: dict[Ref, str] = {}
-        #: Each lot that could not be recorded: the fingerprint, the reason, and the time of the retry.
-        self._held: dict[Ref, tuple[str, str, float]] = {}
+        self._held: dict[Ref, HeldLot] = {}
         #: Lots that Dagster does not show yet; None for a lot that it may have shown before this process began.
         self._to_show: dict[Ref, tuple[OutsideInstance, str] | None] = {}
         #: Every interval that begins before this moment has an instance, or is among those passed over.
@@ -139,7 +155,7 @@ class Watcher:
         """The news. Records nothing."""
         seen = Look()
         lots = self._lots(seen)
-        closed: dict[Interval, tuple[list[Listed], str]] = {}
+        closed: dict[Interval, ArrivedFiles] = {}
         for interval in sorted(lots):
             files = sorted(lots[interval])
             if interval.end + self._boundary.grace_seconds > now:
@@ -149,14 +165,13 @@ class Watcher:
                 continue
             mark = _fingerprint(files)
             ref = self._ref(interval)
-            if ref in self._held and self._held[ref][0] != mark:
+            if ref in self._held and self._held[ref].fingerprint != mark:
                 del self._held[ref]
             if self._known.get(ref) != mark and not self._is_held(ref, mark, now):
-                closed[interval] = files, mark
+                closed[interval] = ArrivedFiles(files, mark)
         there = {self._ref(interval) for interval in lots}
         self._known = {ref: mark for ref, mark in self._known.items() if ref in there}
-        # An empty lot has no mark.
-        self._held = {ref: held for ref, held in self._held.items() if ref in there or not held[0]}
+        self._held = {ref: held for ref, held in self._held.items() if ref in there or not held.fingerprint}
         self._take_news(closed, seen)
         if self._boundary.empty:
             self._take_empty(lots.keys() | seen.doubtful, seen, now)
@@ -203,9 +218,9 @@ class Watcher:
 
     def _is_held(self, ref: Ref, mark: str, now: float) -> bool:
         held = self._held.get(ref)
-        return held is not None and held[0] == mark and now < held[2]
+        return held is not None and held.fingerprint == mark and now < held.retry_at
 
-    def _take_news(self, closed: Mapping[Interval, tuple[list[Listed], str]], seen: Look) -> None:
+    def _take_news(self, closed: Mapping[Interval, ArrivedFiles], seen: Look) -> None:
         """Lots that the log does not have, as many as one look takes."""
         intervals = list(closed)
         n_files = 0
@@ -224,7 +239,7 @@ class Watcher:
                 if seen.news and n_files > MAX_FILES_PER_LOOK:
                     seen.more = True
                     return
-                seen.news[interval] = files, mark
+                seen.news[interval] = closed[interval]
                 seen.canonical[ref] = canonical[ref]
 
     def _take_empty(self, with_files: Set[Interval], seen: Look, now: float) -> None:
@@ -261,13 +276,13 @@ class Watcher:
             where = f"nothing arrived in {self._pattern.folder}"
             empty = self._recorder.empty(refs[0], where)
             self._commit([OutsideInstance(ref, (), empty.schema, where) for ref in refs], {}, look, now)
-        self._held = {ref: held for ref, held in self._held.items() if now < held[2]}
-        look.held = {ref: why for ref, (_, why, _) in self._held.items()}
+        self._held = {ref: held for ref, held in self._held.items() if now < held.retry_at}
+        look.held = {ref: held.why for ref, held in self._held.items()}
         return look
 
-    def _record_batch(self, some: Mapping[Interval, tuple[list[Listed], str]], look: Look, now: float) -> None:
-        marks = {self._ref(interval): mark for interval, (_, mark) in some.items()}
-        files = {self._ref(interval): files for interval, (files, _) in some.items()}
+    def _record_batch(self, some: Mapping[Interval, ArrivedFiles], look: Look, now: float) -> None:
+        marks = {self._ref(interval): arrived.fingerprint for interval, arrived in some.items()}
+        files = {self._ref(interval): arrived.files for interval, arrived in some.items()}
         grown: list[OutsideInstance] = []
         present = neighbour(self._engine.queries, self._dataset.asset)
         columns = None if present is None else (present.ref, present.schema)
@@ -276,10 +291,10 @@ class Watcher:
                 case None:
                     self._known[ref] = marks[ref]
                 case str():
-                    self._held[ref] = marks[ref], found, now + HELD_SECONDS
+                    self._held[ref] = HeldLot(marks[ref], found, now + HELD_SECONDS)
                 case OutsideInstance():
                     if why := self._why_other_columns(found, columns):
-                        self._held[ref] = marks[ref], why, now + HELD_SECONDS
+                        self._held[ref] = HeldLot(marks[ref], why, now + HELD_SECONDS)
                         continue
                     columns = (ref, found.schema) if found.schema.columns else columns
                     grown.append(found)
@@ -340,9 +355,9 @@ class Watcher:
                     *self._commit(grown[:half], marks, look, now),
                     *self._commit(grown[half:], marks, look, now),
                 ]
-            self._held.update(
-                {outside.ref: (marks.get(outside.ref, ""), refused.message, now + HELD_SECONDS) for outside in grown}
-            )
+            for outside in grown:
+                mark = marks.get(outside.ref, "")
+                self._held[outside.ref] = HeldLot(mark, refused.message, now + HELD_SECONDS)
             return []
         self._to_show.update({outside.ref: (outside, uuids[outside.ref]) for outside in grown})
         look.recorded += grown

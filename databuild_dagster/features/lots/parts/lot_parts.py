@@ -83,7 +83,9 @@ def refuse_parts(asset_name: str, n_outputs: int, parts: Any) -> None:
 
 def text_of_key(value: Any) -> str:
     """The text of a key for people."""
-    return "null" if value is None else repr(value) if isinstance(value, str) and value in ("", "null") else str(value)
+    if value is None:
+        return "null"
+    return repr(value) if value in ("", "null") else str(value)
 
 
 def why_no_key(value: Any) -> str | None:
