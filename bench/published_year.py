@@ -69,7 +69,7 @@ def main() -> None:
     from databuild_dagster.features.tables.table_lags import table_lags
 
     lags = table_lags(instance, queries.datasets().values())
-    assert {lag.n_behind for lag in lags} == {0}, lags
+    assert {lag.partitions_behind for lag in lags} == {0}, lags
     answer = {
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
