@@ -45,6 +45,7 @@ from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterData
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.lots import UNITS, lot_at
 from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
+from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -104,7 +105,7 @@ def gaps(rounds: int) -> None:
             engine.handle(RegisterDatasets(location=LOCATION, datasets=(flights, carriers)))
             fill(engine, [Ref(f"carriers@{key}") for key in YEAR.get_partition_keys()])
             reports, seconds, busy = _timed(rounds, lambda engine=engine: _report(engine))  # type: ignore[misc]
-            _, as_json, _ = _timed(rounds, lambda report=reports[-1]: json.dumps(gaps_of_dataset(report)))  # type: ignore[misc]
+            _, as_json, _ = _timed(rounds, lambda report=reports[-1]: json.dumps(json_of(gaps_of_dataset(report))))  # type: ignore[misc]
             report = reports[-1]
             print(
                 f"| {name} | {report.n_expected:,} | {len(report.absent):,} | {statistics.median(seconds):.3f} "

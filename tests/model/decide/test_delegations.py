@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.coordination import ANSWERS, Answer
+from databuild_dagster.model.coordination import ANSWERS, MESSAGES, Answer
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store.ledger import LedgerEntry
 from tests.support.catalog import dataset
@@ -41,7 +41,7 @@ def test_mixed_availability_builds_what_is_needed_and_delegates_the_rest_to_its_
     assert world.log(before) == ["PartitionDelegated", "WantCreated", "JobRunBuffered", "JobRunStarted"]
     assert ledger(world, "A") == {"x": ("reused", "live"), "y": ("built", "waiting"), "z": ("reused", "live")}
     assert (entry(world, "A", "x").uuid, entry(world, "A", "z").uuid) == (x, z)
-    assert entry(world, "A", "x").message == "Delegated to historical build - partition already available"
+    assert MESSAGES[entry(world, "A", "x").kind] == "Delegated to historical build - partition already available"
 
 
 def test_all_available_delegates_each_ref_to_its_own_build_and_skips_the_job(world):
@@ -67,7 +67,7 @@ def test_an_active_build_is_joined_for_its_ref_alone_and_followed_to_its_end(wor
     assert world.log(before) == ["PartitionDelegated", "WantCreated"]
     joined = entry(world, "A", "y")
     assert (joined.job_run, joined.outcome.value) == (builder, "waiting")
-    assert joined.message == "Delegated to active build during execution"
+    assert MESSAGES[joined.kind] == "Delegated to active build during execution"
     assert entry(world, "A", "x").uuid == x
     y = world.succeed("y")
     assert (entry(world, "A", "y").outcome.value, entry(world, "A", "y").uuid) == ("live", y)
