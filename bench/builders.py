@@ -31,7 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import psycopg
 
 from tests.support.postgres import PostgresServer
@@ -229,10 +229,9 @@ def _processor_of(server: PostgresServer) -> float:
 
 def build(first: int, last: int, n_each: int) -> None:
     """Be a builder: `databuild build` of some partitions at a time, in one process."""
+    from bench.timed_build import Silent
     from databuild_dagster.bindings.local.building import Workshop, build_refs
     from databuild_dagster.bindings.local.tally import Tally
-
-    from bench.timed_build import Silent
     from databuild_dagster.cli.definitions import load_deployed
     from databuild_dagster.cli.options import Where
     from databuild_dagster.cli.state import the_instance
