@@ -1505,7 +1505,7 @@ GUARDS = (
         "6.16",
         "features/clean/orphan_files.py",
         "    except errors.ManifestDiffers:\n",
-        "    except NewerManifest:\n",
+        "    except errors.NewerManifest:\n",
         ("tests/features/clean/test_orphan_files.py",),
     ),
     Guard(
