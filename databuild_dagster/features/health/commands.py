@@ -14,7 +14,9 @@ from databuild_dagster.warehouse.threads import in_own_thread
 
 
 @click.command()
-@click.option("--only", type=click.Choice(NAMES), multiple=True, help="Only this check; may be given several times.")
+@click.option(
+    "--check", "checks", type=click.Choice(NAMES), multiple=True, help="Only this check; may be given several times."
+)
 @click.option(
     "--timeout",
     type=DURATION,
@@ -24,7 +26,7 @@ from databuild_dagster.warehouse.threads import in_own_thread
     help="The log is away if it has not answered after this time.",
 )
 @tabular
-def health(only: tuple[str, ...], timeout: float, as_json: bool) -> None:
+def health(checks: tuple[str, ...], timeout: float, as_json: bool) -> None:
     """Check the log, orchestrators, versions and outages.
 
     Exit codes: 0 all is right. 1 a check warns: a person has something to do, and this process can do its work. 2 the log went back,
@@ -35,7 +37,7 @@ def health(only: tuple[str, ...], timeout: float, as_json: bool) -> None:
         # Its seconds are not those of the log.
         import databuild_dagster.bindings.registry.instance  # noqa: F401
     try:
-        found = in_own_thread(lambda: look(the_engine(), only), "databuild health").result(timeout)
+        found = in_own_thread(lambda: look(the_engine(), checks), "databuild health").result(timeout)
     except TimeoutError:
         raise SlowStore(seconds=timeout) from None
     status = worst(found)

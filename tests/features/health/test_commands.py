@@ -24,7 +24,7 @@ def test_what_a_person_has_to_do_is_exit_code_1_unless_it_is_not_asked_for(proje
 
     assert (done.code, done.json["status"]) == (1, "warning")
     assert [check["check"] for check in done.json["checks"] if check["status"] == "warning"] == ["orchestrators"]
-    assert project.call("health", "--only", "log", "--only", "outages").code == 0
+    assert project.call("health", "--check", "log", "--check", "outages").code == 0
 
 
 @pytest.mark.parametrize(
