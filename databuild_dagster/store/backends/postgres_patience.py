@@ -29,6 +29,9 @@ _log = logger(__name__)
 #: libpq's parameter: how long a connection may take. It is also the silence after which the server is asked.
 PATIENCE = "connect_timeout"
 
+#: libpq's parameter: which of several servers a connection may have.
+TARGET = "target_session_attrs"
+
 #: What a url leaves out. A host that is gone is noticed by TCP between statements too.
 CONNECTION_DEFAULTS: Mapping[str, Any] = {
     PATIENCE: 10,
@@ -147,7 +150,8 @@ def connected(parameters: Mapping[str, Any], patience: Patience) -> PatientConne
             raise
         except psycopg.OperationalError as error:
             # Not by the words of the error, which are in the language of the server.
-            is_there = PGconn.ping(make_conninfo(**parameters).encode()) == Ping.OK
+            admits = PGconn.ping(make_conninfo(**parameters).encode()) == Ping.OK
+            is_there = admits and not _finds_replicas_alone(parameters)
             if is_there and was_there:
                 raise Rejected(one_line(error)) from error
             was_there = is_there
@@ -156,6 +160,17 @@ def connected(parameters: Mapping[str, Any], patience: Patience) -> PatientConne
         else:
             raw.ask = lambda: _ask(parameters)
             return raw
+
+
+def _finds_replicas_alone(parameters: Mapping[str, Any]) -> bool:
+    """Whether a url that asks for a server that writes is refused by servers that admit others, as in a failover."""
+    if TARGET not in parameters:
+        return False
+    try:
+        _connected({**parameters, TARGET: "any"}).close()
+    except psycopg.Error:
+        return False
+    return True
 
 
 def _connected(parameters: Mapping[str, Any]) -> PatientConnection:

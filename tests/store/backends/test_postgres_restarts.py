@@ -106,18 +106,32 @@ def test_a_command_whose_connection_is_cut_at_its_commit_is_recorded_once(world,
     assert wanted.events[-1].seq == world.seq
 
 
-def test_a_command_waits_until_a_replica_becomes_the_server(world, server):
-    """A replica accepts connections, and only reads until it is promoted."""
+@contextmanager
+def failing_over(server):
+    """In the block the server is a replica, and writes again after `SECONDS_AWAY`."""
     server.shut_down(signal.SIGINT)
     (Path(server.folder) / "standby.signal").touch()
     server.start_again()
     promotion = threading.Timer(SECONDS_AWAY, server.promote)
     promotion.start()
+    try:
+        yield
+    finally:
+        promotion.join()
 
-    world.want("a")
-    promotion.join()
+
+def test_a_command_waits_until_a_replica_becomes_the_server(world, server):
+    """A replica accepts connections, and only reads until it is promoted."""
+    with failing_over(server):
+        world.want("a")
 
     assert len(world.open_wants("a")) == 1
+
+
+def test_a_url_for_a_server_that_writes_waits_for_the_promotion(world, url, server):
+    """libpq refuses a replica for it, although the replica admits others."""
+    with failing_over(server), closing(open_store(f"{url}&target_session_attrs=read-write")) as store:
+        assert store.url
 
 
 def test_the_patience_with_a_server_that_is_away_ends():
