@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help more setup story pictures demo lots-demo ui test test-all test-rest test-suite test-long test-browser test-feature features-long test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix matrix-ci values-long package mutations check format docs site bench clean
+.PHONY: help more setup story pictures demo lots-demo ui test test-all test-rest test-suite test-long test-browser test-feature features-long test-simulation test-postgres test-engines test-engines-long test-rest-catalog cluster-test flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix matrix-ci values-long package mutations check format docs site bench clean
 
 # Six targets are marked by `##`, those that `make more` lists, too, by `#:`.
 help:
@@ -105,6 +105,9 @@ test-rest-catalog: $(READY) #: publish into an independent REST catalog, which i
 	@test -x .engines/rest/bin/python || $(BIN)/python -m venv .engines/rest
 	@.engines/rest/bin/pip install -q --disable-pip-version-check -r tests/engines/rest-requirements.txt
 	$(BIN)/python -m tests.engines.rest .engines/rest/bin/lakana-server
+
+cluster-test: $(CLASSES) #: one deployment on 13 hosts, faults of hosts, networks and clocks (MINUTES=60 SEED=1 for those of a seed; root)
+	@$(BIN)/python -m tests.cluster $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 flaky: $(CLASSES) #: repeat the long tests twenty times under load and report (ARGS="--keep .flaky.jsonl --minutes 60")
 	@status=0; $(BIN)/python tools/flaky.py $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status

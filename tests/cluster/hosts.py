@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network
@@ -31,6 +32,9 @@ NETWORKS: Final = tuple(IPv4Network("10.231.0.0/16").subnets(new_prefix=24))
 START_SECONDS: Final = 30.0
 
 Way = Literal["in", "out", "both"]
+
+#: A host ends with the thread that starts it: this one ends with the process.
+_starter = ThreadPoolExecutor(max_workers=1)
 
 #: Runs as the first process of a host. Its mounts end with it.
 _FIRST_PROCESS = """
@@ -66,6 +70,10 @@ def why_not() -> str | None:
     return f"this kernel makes no hosts: {tried.stderr.decode().strip()}" if tried.returncode else None
 
 
+class HostDown(Exception):
+    """A command was started on a host that was killed."""
+
+
 @dataclass
 class Host:
     """A machine of the lab. `start` may follow `kill`: the files of a host stay."""
@@ -77,6 +85,10 @@ class Host:
     known: Mapping[str, IPv4Address]
     _first: subprocess.Popen[bytes] | None = None
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def is_up(self) -> bool:
+        return self._first is not None
 
     def start(self) -> None:
         """Boot it: no process runs but the first one."""
@@ -91,9 +103,13 @@ class Host:
         apart = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
         command = ["ip", "netns", "exec", self.namespace, *apart, "sh", "-c", script]
         with (self.folder / "first.log").open("wb") as log:
-            self._first = subprocess.Popen(
-                with_parent(command, signal.SIGKILL), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self._first = _starter.submit(
+                subprocess.Popen,
+                with_parent(command, signal.SIGKILL),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            ).result()
         wait_until(up.exists, f"host {self.name} is up", START_SECONDS)
 
     def spawn(
@@ -137,10 +153,11 @@ class Host:
 
     def _pid(self) -> int:
         """The first process, which `unshare` forked."""
-        assert self._first is not None, f"host {self.name} is down"
-        parent = self._first.pid
-        [child] = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        return int(child)
+        first = self._first
+        children = [] if first is None else Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+        if not children:
+            raise HostDown(f"host {self.name} is down")
+        return int(children[0])
 
 
 class Lab:
@@ -177,8 +194,10 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for host in self.hosts.values():
+        for n, host in enumerate(self.hosts.values()):
             host.kill()
+            # A connection that still waits for its peer keeps the namespace, and so the link.
+            subprocess.run(["ip", "link", "delete", f"{self._mark}v{n}"], capture_output=True)
             subprocess.run(["ip", "netns", "delete", host.namespace], capture_output=True)
         subprocess.run(["ip", "link", "delete", self._mark], capture_output=True)
 
