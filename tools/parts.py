@@ -47,7 +47,7 @@ PARTS: Final = (
     Part("test-simulation", False, 1.8),
     Part("site", False, 0.3),
     Part("test-engines", False, 0.4),
-    Part("cluster-test", True, 6.0),
+    Part("cluster-test", True, 4.5),
     Part("matrix-ci", True, 2.8),
     Part("package", True, 3.3),
     Part("test-browser", True, 3.7),
