@@ -42,7 +42,7 @@ def test_a_taint_names_its_refs_and_is_not_read(inside: Project) -> None:
 
     tainted = taint(DAY, reason="wrong currency")
 
-    assert tainted.facts.refs == [DAY]
+    assert tainted.facts.refs == (DAY,)
     assert f"`databuild untaint {tainted.facts.taint_id}` takes it back." in repr(tainted)
     assert list(read(DAY, format="pandas", allow_tainted=True)["amount"]) == [1.5, 2.5]
 
