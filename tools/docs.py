@@ -107,8 +107,9 @@ def _reference() -> str:
     head = (
         "# Command line\n\nMade by `make docs` from `databuild --help`; do not edit.\n\n"
         "Exit codes: 0 done, 1 something wanted failed, a check found something, or stdout could not be written,\n"
-        "2 refused or bad usage, 75 the database of the build state or of Dagster was away, silent or busy, so the same command\n"
-        "may succeed later, 130 interrupted by Ctrl-C or SIGTERM. A reader that closes its pipe early, as `head` does, is exit code 0.\n"
+        "2 refused or bad usage, 75 the database of the build state or of Dagster, the object store or a Spark elsewhere was away,\n"
+        "silent or busy, so the same command may succeed later, 130 interrupted by Ctrl-C or SIGTERM.\n"
+        "A reader that closes its pipe early, as `head` does, is exit code 0.\n"
         'With `--json`, stdout is JSON alone; an error is `{"error": {"type", "message", "hint"}}`.\n'
     )
     return head + "".join(_sections(cli, click.Context(cli, info_name="databuild", **cli.context_settings)))

@@ -35,8 +35,10 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import traceback_of
 from databuild_dagster.model.wording import MAX_VALUE, is_utf8, numbers_cut, one_line
+from databuild_dagster.spark.errors import RemoteUnreachable
 from databuild_dagster.store.errors import StoreAway, StoreBusy, StoreSilent
 from databuild_dagster.version import __version__
+from databuild_dagster.warehouse.errors import StorageUnreachable
 
 _PACKAGE = Path(__file__).parents[1]
 _as_python_shows = warnings.formatwarning
@@ -270,6 +272,8 @@ def _is_help(error: click.ClickException) -> bool:
     return isinstance(error, click.UsageError) and error.ctx is not None and error.message == error.ctx.get_help()
 
 
+#: The database of the build state, the object store or a Spark elsewhere does not answer.
+_OUTAGES = (StoreAway, StoreSilent, StoreBusy, StorageUnreachable, RemoteUnreachable)
 _WHEN_LOCKED = "Another process has locked them. Nothing is lost: run the command again when that process has ended."
 _WHEN_AWAY = "Nothing is lost: check that the server runs and can be reached, then run the command again."
 
@@ -277,7 +281,7 @@ _WHEN_AWAY = "Nothing is lost: check that the server runs and can be reached, th
 def _report(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, DatabuildError):
         _tell(type(error).__name__, error.message, error.advice, as_json=as_json)
-        return AWAY if isinstance(error, (StoreAway, StoreSilent, StoreBusy)) else REFUSED
+        return AWAY if isinstance(error, _OUTAGES) else REFUSED
     if type(error).__module__.startswith("databuild_dagster."):
         _tell(type(error).__name__, one_line(error, most=None), "", as_json=as_json)
         return REFUSED

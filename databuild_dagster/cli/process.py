@@ -12,7 +12,7 @@ import sys
 FAILED = 1
 #: Refused, or bad usage.
 REFUSED = 2
-#: The server of the build state or of Dagster was away, silent or busy; as EX_TEMPFAIL of sysexits.h.
+#: The database of the build state or of Dagster, the object store or Spark was away; as EX_TEMPFAIL of sysexits.h.
 AWAY = 75
 #: Ctrl-C, or SIGTERM.
 INTERRUPTED = 130

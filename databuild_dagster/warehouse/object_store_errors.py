@@ -82,8 +82,14 @@ KINDS = {"s3": _S3, "s3a": _S3, "gs": _GOOGLE, "gcs": _GOOGLE, "abfs": _AZURE, "
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 _NO_PERMISSION = frozenset({"ClientAuthenticationError", "GoogleAuthError"})
 _NO_ANSWER = frozenset(
-    {"HTTPClientError", "EndpointConnectionError", "ConnectionClosedError", "ClientConnectionError", "TimeoutError"}
-    | {"ServiceRequestError", "ServiceResponseError"}
+    {
+        "HTTPClientError",
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "ConnectionClosedError",
+        "ClientConnectionError",
+    }
+    | {"TimeoutError", "ServiceRequestError", "ServiceResponseError"}
 )
 _EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 OVERLAP_CODES = frozenset({"ConditionalRequestConflict"})

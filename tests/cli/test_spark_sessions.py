@@ -91,7 +91,7 @@ def test_a_spark_elsewhere_that_does_not_answer_is_said_before_anything_is_wante
 
     done = project.call("build", "numbers", "--json")
 
-    assert (done.code, done.json["error"]["type"]) == (2, "RemoteUnreachable")
+    assert (done.code, done.json["error"]["type"]) == (75, "RemoteUnreachable")
     assert "does not answer at localhost:1" in done.json["error"]["message"]
     assert project.ask("want", "list", "--all") == []
     assert project.ask("job-run", "list") == []

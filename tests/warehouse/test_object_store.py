@@ -35,6 +35,7 @@ from databuild_dagster.warehouse.manifest import (
     write_manifest,
 )
 from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, OPEN_REQUESTS, forget_connections, object_store
+from databuild_dagster.warehouse.object_store_errors import explained
 from tests.support.object_store import own_bucket
 from tests.support.written import (
     OTHER,
@@ -367,6 +368,15 @@ def test_a_store_that_does_not_answer_is_named_by_every_question(bucket, warehou
 
     with pytest.raises(StorageUnreachable, match="did not answer as it should.*127.0.0.1:9"):
         do(warehouse)
+
+
+def test_a_store_whose_connections_time_out_does_not_answer():
+    """Packets that a firewall drops are no refusal."""
+    from botocore.exceptions import ConnectTimeoutError
+
+    found = explained(ConnectTimeoutError(endpoint_url="http://store"), "s3://lake/warehouse/.databuild.json", "read")
+
+    assert isinstance(found, StorageUnreachable)
 
 
 def test_without_credentials_the_environment_is_named(warehouse, monkeypatch):
