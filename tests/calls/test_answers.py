@@ -13,10 +13,10 @@ DAY, MONTH = "orders@2024-01-30", "revenue@2024-02-01"
 def test_a_want_is_recorded_as_its_command_records_it(inside: Project) -> None:
     recorded = want(["orders@2024-01-29..2024-01-31", MONTH], comment="for the report", together=True)
 
-    assert recorded.facts[0]["comment"] == "for the report"
-    assert [record["id"] for record in recorded.facts] == [record["id"] for record in inside.ask("want", "list")]
+    assert recorded.facts[0].comment == "for the report"
+    assert [record.id for record in recorded.facts] == [record["id"] for record in inside.ask("want", "list")]
     head, warning = repr(recorded).splitlines()
-    assert head == f"Recorded 1 want as request {recorded.facts[0]['request_id']}."
+    assert head == f"Recorded 1 want as request {recorded.facts[0].request_id}."
     assert warning.startswith("Warning: ")
 
 
@@ -42,8 +42,8 @@ def test_a_taint_names_its_refs_and_is_not_read(inside: Project) -> None:
 
     tainted = taint(DAY, reason="wrong currency")
 
-    assert tainted.facts["refs"] == [DAY]
-    assert f"`databuild untaint {tainted.facts['taint_id']}` takes it back." in repr(tainted)
+    assert list(tainted.facts.refs) == [DAY]
+    assert f"`databuild untaint {tainted.facts.taint_id}` takes it back." in repr(tainted)
     assert list(read(DAY, format="pandas", allow_tainted=True)["amount"]) == [1.5, 2.5]
 
 
