@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.local.locations import AnyDefinitions
 
 
+#: One build of this process at a time: Dagster configures logging for the whole process at each run, which blocks for ever
+#: beside a run in another thread, and an interrupt cancels all job runs of the process.
+_one_build = threading.RLock()
+
+
 class NothingStale(Refused):
     """Nothing that is live was built from an earlier instance of {refs}."""
 
@@ -72,16 +77,21 @@ def build(
 
     A failure of an asset is no error: look at the result, or call `build(…).check()`. An interrupt cancels the job runs and the
     wants, and raises `BuildInterrupted`. It reaches a build in the main thread alone; in other threads a build also takes no
-    `timeout_seconds`. Raises a `DatabuildError` before anything is recorded, `CannotLoad`, `BadHome`, and what ended the work.
+    `timeout_seconds`. Builds of several threads run one after another. Raises a `DatabuildError` before anything is recorded,
+    `CannotLoad`, `BadHome`, and what ended the work.
     """
     if timeout_seconds is not None and threading.current_thread() is not threading.main_thread():
         why = "only a build in the main thread can be stopped; leave it out"
         raise InvalidRequest(what="timeout_seconds", value=timeout_seconds, why=why)
+    if timeout_seconds is not None and not timeout_seconds > 0:
+        raise InvalidRequest(what="timeout_seconds", value=timeout_seconds, why="give seconds above 0")
+    if at_once < 1:
+        raise InvalidRequest(what="at_once", value=at_once, why="at least one launch runs at a time")
     from databuild_dagster.bindings.local.locations import deployed, locations_of
 
     # Dagster ends a loop of its own after each run. Beside the loop of a notebook that is refused, which Dagster ignores.
     warnings.filterwarnings("ignore", "coroutine 'BaseEventLoop.shutdown_asyncgens'", RuntimeWarning)
-    with opened(instance, home) as place, interrupts_restored():
+    with _one_build, opened(instance, home) as place, interrupts_restored():
         workshop = Workshop.opened(place.instance, deployed(locations_of(definitions)), at_once=at_once)
         warn(workshop.warnings)
         named = place.refs(refs, only)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from databuild_dagster.calls.streams import warn
@@ -36,13 +37,18 @@ class Place:
         """The refs that refs and ranges name; with `only`, those in one of these states. Raises as `select_refs`, `InvalidRequest`."""
         from databuild_dagster.bindings.registry.selections import refs_of_names
 
-        given = tuple(map(parse_ref, [names] if isinstance(names, str | PartitionRef) else names))
+        found = names if isinstance(names, Iterable) and not isinstance(names, str | PartitionRef) else (names,)
+        given: list[AnyRef] = []
+        for name in found:
+            if not isinstance(name, str | PartitionRef):
+                raise InvalidRequest(what="refs", value=repr(name), why="a ref is a text, such as sales@2024-01-01")
+            given.append(name)
         states = frozenset(only.split(",") if isinstance(only, str) else only)
         for state in states.difference(SELECTABLE):
             raise InvalidRequest(what="only", value=state, why=f"the states are {', '.join(SELECTABLE)}")
         if not given:
             raise InvalidRequest(what="refs", value=[], why="name at least one ref")
-        return refs_of_names(self.engine.queries, lambda: self.instance, given, states)
+        return refs_of_names(self.engine.queries, lambda: self.instance, tuple(map(parse_ref, given)), states)
 
     def ask(self, question: Callable[[], T], definitions: AnyDefinitions | None) -> T:
         """The answer, once definitions are registered that were given or that the question needs (`with_definitions`)."""
@@ -52,6 +58,11 @@ class Place:
             warn(register_all(self.engine, locations_of(definitions)).warnings)
 
         return with_definitions(question, load, is_named=definitions is not None)
+
+
+#: By home, the instance of the calls that are in it now, and their number: calls in several threads share its engine.
+_shared: dict[Path, tuple[DagsterInstance, int]] = {}
+_lock = Lock()
 
 
 @contextmanager
@@ -64,9 +75,18 @@ def opened(instance: DagsterInstance | None, home: str | Path | None) -> Iterato
             raise InvalidRequest(what="home", value=str(home), why="instance= has a home already; give one of them")
         yield Place(instance, engine_for(instance))
         return
-    with open_instance(the_home()[0] if home is None else existing_home(home)) as opened_here:
-        try:
-            yield Place(opened_here, engine_for(opened_here))
-        finally:
-            # Its catalog has the instance that ends here.
-            close_engine(store_url(opened_here))
+    found = the_home()[0] if home is None else existing_home(home)
+    with _lock:
+        shared, n = _shared[found] if found in _shared else (open_instance(found), 0)
+        _shared[found] = shared, n + 1
+    try:
+        yield Place(shared, engine_for(shared))
+    finally:
+        with _lock:
+            _, n = _shared[found]
+            _shared[found] = shared, n - 1
+            if n == 1:
+                del _shared[found]
+                # Its catalog has the instance that ends here.
+                with shared:
+                    close_engine(store_url(shared))

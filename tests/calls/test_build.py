@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from databuild_dagster import BuildFailed, BuildInterrupted, BuildTimedOut, build, build_definitions, databuild_asset
-from databuild_dagster.bindings.registry.instance import open_instance
+from databuild_dagster.bindings.registry.instance import engine_for, open_instance
+from databuild_dagster.calls.place import opened
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 from databuild_dagster.model.selections import InvalidSelection
 from tests.support.project import MAX_SECONDS, Project
@@ -89,6 +90,10 @@ def test_a_failure_is_no_error_until_the_result_is_checked(inside: Project) -> N
         ("orders@2025-01-01..2025-01-02", {}, InvalidSelection),
         ([], {}, InvalidRequest),
         (DAY, {"only": "wrong"}, InvalidRequest),
+        (shops, {}, InvalidRequest),
+        ([3], {}, InvalidRequest),
+        (DAY, {"at_once": 0}, InvalidRequest),
+        (DAY, {"timeout_seconds": -1}, InvalidRequest),
     ],
 )
 def test_a_refused_build_records_no_want(inside: Project, refs, options, error) -> None:
@@ -137,3 +142,27 @@ def test_a_build_works_in_another_thread_where_it_takes_no_time_out(inside: Proj
 
     assert isinstance(refused, InvalidRequest)
     assert live == 1
+
+
+def test_builds_of_several_threads_run_one_after_another(inside: Project) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        building = [threads.submit(build, ref) for ref in (DAY, NEXT)]
+
+    assert [built.result().live for built in building] == [1, 1]
+    first, second = sorted(inside.queries.job_runs(), key=lambda job_run: job_run.started_at or 0.0)
+    assert first.ended_at is not None
+    assert second.started_at is not None
+    assert first.ended_at <= second.started_at
+    assert inside.is_sound()
+
+
+def test_a_call_that_ends_leaves_the_engine_to_calls_in_other_threads(project: Project) -> None:
+    with opened(None, project.home) as outer:
+        with opened(None, project.home) as inner:
+            assert inner.engine is outer.engine
+
+        assert outer.engine.queries.head().seq == 0
+        assert engine_for(outer.instance) is outer.engine
+
+    with opened(None, project.home) as later:
+        assert later.engine is not outer.engine

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from types import ModuleType
+from typing import NamedTuple, TypeVar, cast
 
 from dagster import Definitions
 
@@ -23,8 +24,8 @@ from databuild_dagster.model.errors import AssetTaken, UnknownAsset, UnknownPart
 
 T = TypeVar("T")
 
-#: Definitions as a Python program has them: an object, a module, a file (`….py`), or several of them.
-AnyDefinitions = Definitions | str | Path | Sequence[Definitions | str | Path]
+#: Definitions as a Python program has them: an object, a module or its name, a file (`….py`), or several of them.
+AnyDefinitions = Definitions | ModuleType | str | Path | Sequence[Definitions | ModuleType | str | Path]
 
 
 class Registered(NamedTuple):
@@ -38,12 +39,28 @@ def locations_of(definitions: AnyDefinitions | None) -> list[CodeLocation]:
     """The code locations of definitions, without any those of the project in the working directory. Raises `CannotLoad`."""
     if definitions is None:
         return load_code_locations()
-    given = [definitions] if isinstance(definitions, Definitions | str | Path) else list(definitions)
-    names = [name for name in given if not isinstance(name, Definitions)]
-    files = [str(name) for name in names if isinstance(name, Path) or name.endswith(".py")]
-    modules = [name for name in names if isinstance(name, str) and not name.endswith(".py")]
+    # Definitions are a tuple for Python.
+    several = isinstance(definitions, Sequence) and not isinstance(definitions, str | Definitions)
+    all_of = cast("Sequence[object]", definitions if several else [definitions])
+    given: list[Definitions] = []
+    files: list[str] = []
+    modules: list[str] = []
+    for found in all_of:
+        match found:
+            case Definitions():
+                given.append(found)
+            case ModuleType():
+                modules.append(found.__name__)
+            case str() if not found.endswith(".py"):
+                modules.append(found)
+            case str() | Path():
+                files.append(str(found))
+            case _:
+                raise CannotLoad(
+                    f"{found!r} has no definitions; give what build_definitions returned, a module, or a file."
+                )
     loaded = load_code_locations(modules=modules, files=files) if files or modules else []
-    return [*map(_location_of, (one for one in given if isinstance(one, Definitions))), *loaded]
+    return [*map(_location_of, given), *loaded]
 
 
 def _location_of(definitions: Definitions) -> CodeLocation:

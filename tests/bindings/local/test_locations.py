@@ -1,5 +1,6 @@
 """Definitions as a Python program gives them."""
 
+import importlib
 from pathlib import Path
 
 import dagster as dg
@@ -19,8 +20,19 @@ def test_an_object_has_the_name_of_its_location_and_a_file_its_own(tmp_path: Pat
     assert [location.deployment.location for location in found if location.deployment] == ["shop", "other"]
 
 
+def test_a_module_is_taken_as_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop_as_a_module.py").write_text(
+        "from databuild_dagster import build_definitions\ndefs = build_definitions([], location='shop')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    found = deployed(locations_of(importlib.import_module("shop_as_a_module")))
+
+    assert [location.deployment.location for location in found if location.deployment] == ["shop"]
+
+
 @pytest.mark.parametrize(
-    "definitions", [Path("no_such_folder"), "no_such_file.py", "no_such_module", [], dg.Definitions()]
+    "definitions", [Path("no_such_folder"), "no_such_file.py", "no_such_module", [], dg.Definitions(), 3]
 )
 def test_definitions_that_build_nothing_are_refused_with_one_sentence(definitions) -> None:
     with pytest.raises(CannotLoad):
