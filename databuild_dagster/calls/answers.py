@@ -24,7 +24,6 @@ from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, TaintPartition
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS
 from databuild_dagster.model.wording import counted, few_of, typed
-from databuild_dagster.shapes.plans import plan_of
 from databuild_dagster.shapes.taints import Tainted, taint_partitions
 from databuild_dagster.shapes.wants import RecordedWant, recorded_wants
 from databuild_dagster.store.queries.wants import WantView
@@ -111,6 +110,7 @@ def plan(
     """
     from databuild_dagster.bindings.registry.instance import warehouse_of
     from databuild_dagster.data.planned_reads import planned_reads
+    from databuild_dagster.shapes.plans import plan_of
     from databuild_dagster.warehouse.layout import Warehouse
 
     with opened(instance, home) as place:

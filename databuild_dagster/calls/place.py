@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from databuild_dagster.calls.streams import warn
 from databuild_dagster.data.home import existing_home, the_home
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.errors import InvalidRequest, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, parse_ref
 from databuild_dagster.model.selections import SELECTABLE
 
@@ -52,12 +52,34 @@ class Place:
 
     def ask(self, question: Callable[[], T], definitions: AnyDefinitions | None) -> T:
         """The answer, once definitions are registered that were given or that the question needs (`with_definitions`)."""
-        from databuild_dagster.bindings.local.locations import locations_of, register_all, with_definitions
+        from databuild_dagster.bindings.local.locations import locations_of, register_all
 
         def load() -> None:
             warn(register_all(self.engine, locations_of(definitions)).warnings)
 
         return with_definitions(question, load, is_named=definitions is not None)
+
+
+def with_definitions(ask: Callable[[], T], load: Callable[[], object], *, is_named: bool) -> T:
+    """The answer to a question; `load` registers definitions first if they are named, or if the question meets an unregistered
+    asset or key.
+
+    A key may be one of definitions that changed since they were registered.
+    """
+    if is_named:
+        load()
+    try:
+        return ask()
+    except (UnknownAsset, UnknownPartition) as unknown:
+        if is_named:
+            raise
+        from databuild_dagster.bindings.authoring.location import CannotLoad
+
+        try:
+            load()
+        except CannotLoad as cannot:
+            raise unknown from cannot
+        return ask()
 
 
 #: By home, the instance of the calls that are in it now, and their number: calls in several threads share its engine.

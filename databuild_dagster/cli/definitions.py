@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from databuild_dagster.calls import place
 from databuild_dagster.calls.streams import printing_to_stderr, warn
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_engine, the_instance
@@ -87,6 +88,4 @@ def with_definitions(ask: Callable[[], T], where: Where, engine: Callable[[], En
 
     A key may be one of definitions that changed since they were registered.
     """
-    from databuild_dagster.bindings.local import locations as local
-
-    return local.with_definitions(ask, lambda: register_all(engine(), load(where)), is_named=where.named)
+    return place.with_definitions(ask, lambda: register_all(engine(), load(where)), is_named=where.named)

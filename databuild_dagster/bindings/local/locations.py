@@ -1,10 +1,10 @@
 """The code locations of a build in this process: found as a command finds them, or given in Python, and registered."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 from dagster import Definitions
 
@@ -20,9 +20,7 @@ from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import AssetTaken, UnknownAsset, UnknownPartition
-
-T = TypeVar("T")
+from databuild_dagster.model.errors import AssetTaken
 
 #: Definitions as a Python program has them: an object, a module or its name, a file (`….py`), or several of them.
 AnyDefinitions = Definitions | ModuleType | str | Path | Sequence[Definitions | ModuleType | str | Path]
@@ -99,23 +97,3 @@ def register_all(engine: Engine, locations: Iterable[CodeLocation]) -> Registere
         left = [(repository, name) for repository, name in left if taken[name]]
     unknown = unknown_sources(datasets.values(), [spec for spec in datasets.values() if spec.location in loaded])
     return Registered(datasets, (*said, *map(str, chain(*taken.values())), *unknown))
-
-
-def with_definitions(ask: Callable[[], T], load: Callable[[], object], *, is_named: bool) -> T:
-    """The answer to a question; `load` registers definitions first if they are named, or if the question meets an unregistered
-    asset or key.
-
-    A key may be one of definitions that changed since they were registered.
-    """
-    if is_named:
-        load()
-    try:
-        return ask()
-    except (UnknownAsset, UnknownPartition) as unknown:
-        if is_named:
-            raise
-        try:
-            load()
-        except CannotLoad as cannot:
-            raise unknown from cannot
-        return ask()
