@@ -65,9 +65,8 @@ def build(
 ) -> BuildResult:
     """Build refs and what they need in this process, and wait for the end, as `databuild build`: `build("sales@2024-01-01..2024-01-31")`.
 
-    `refs` is a ref, a range, or several of them. `definitions` is what `build_definitions` returned, the name of a
-    module, a file, or several of them; without it, the project in the working directory. `progress` is shown on a terminal
-    and in a notebook.
+    `refs` is a ref, a range, or several of them. `definitions` is what `build_definitions` returned, a module, a
+    file, or several of them; without it, the project in the working directory. `progress` is shown on a terminal and in a notebook.
     The instance is `instance`, that of `home`, of DAGSTER_HOME, or the `.dagster_home` of the project, which is made. Other
     options are those of the command.
 
@@ -78,8 +77,6 @@ def build(
     if timeout_seconds is not None and threading.current_thread() is not threading.main_thread():
         why = "only a build in the main thread can be stopped; leave it out"
         raise InvalidRequest(what="timeout_seconds", value=timeout_seconds, why=why)
-    if timeout_seconds is not None and not timeout_seconds > 0:
-        raise InvalidRequest(what="timeout_seconds", value=timeout_seconds, why="give more than 0, or None")
     from databuild_dagster.bindings.local.locations import deployed, locations_of
 
     # Dagster ends a loop of its own after each run. Beside the loop of a notebook that is refused, which Dagster ignores.

@@ -36,11 +36,7 @@ class Place:
         """The refs that refs and ranges name; with `only`, those in one of these states. Raises as `select_refs`, `InvalidRequest`."""
         from databuild_dagster.bindings.registry.selections import refs_of_names
 
-        listed = [names] if isinstance(names, str | PartitionRef) or not isinstance(names, Iterable) else list(names)
-        for name in listed:
-            if not isinstance(name, str | PartitionRef):
-                raise InvalidRequest(what="a ref", value=name, why="write a text, such as 'sales@2024-01-01'")
-        given = tuple(map(parse_ref, listed))
+        given = tuple(map(parse_ref, [names] if isinstance(names, str | PartitionRef) else names))
         states = frozenset(only.split(",") if isinstance(only, str) else only)
         for state in states.difference(SELECTABLE):
             raise InvalidRequest(what="only", value=state, why=f"the states are {', '.join(SELECTABLE)}")

@@ -88,12 +88,7 @@ def test_a_failure_is_no_error_until_the_result_is_checked(inside: Project) -> N
         ("order@2024-01-30", {}, UnknownAsset),
         ("orders@2025-01-01..2025-01-02", {}, InvalidSelection),
         ([], {}, InvalidRequest),
-        (None, {}, InvalidRequest),
-        ([DAY, 31], {}, InvalidRequest),
         (DAY, {"only": "wrong"}, InvalidRequest),
-        (DAY, {"timeout_seconds": -1}, InvalidRequest),
-        (DAY, {"definitions": shops}, InvalidRequest),
-        (DAY, {"definitions": {"definitions.py": 1}}, InvalidRequest),
     ],
 )
 def test_a_refused_build_records_no_want(inside: Project, refs, options, error) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from dagster import Definitions
 
@@ -19,11 +19,11 @@ from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import AssetTaken, InvalidRequest, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import AssetTaken, UnknownAsset, UnknownPartition
 
 T = TypeVar("T")
 
-#: Definitions as a Python program has them: an object, the name of a module, a file (`….py`), or several of them.
+#: Definitions as a Python program has them: an object, a module, a file (`….py`), or several of them.
 AnyDefinitions = Definitions | str | Path | Sequence[Definitions | str | Path]
 
 
@@ -35,19 +35,10 @@ class Registered(NamedTuple):
 
 
 def locations_of(definitions: AnyDefinitions | None) -> list[CodeLocation]:
-    """The code locations of definitions, without any those of the project in the working directory.
-
-    Raises `CannotLoad`, `InvalidRequest`.
-    """
+    """The code locations of definitions, without any those of the project in the working directory. Raises `CannotLoad`."""
     if definitions is None:
         return load_code_locations()
-    # Definitions of Dagster are a tuple, too.
-    is_several = isinstance(definitions, list | tuple) and not isinstance(definitions, Definitions)
-    given: list[Any] = list(definitions) if is_several else [definitions]  # type: ignore[arg-type]
-    for one in given:
-        if not isinstance(one, Definitions | str | Path):
-            why = "give what build_definitions returned, the name of a module, or the path of a file"
-            raise InvalidRequest(what="definitions", value=one, why=why)
+    given = [definitions] if isinstance(definitions, Definitions | str | Path) else list(definitions)
     names = [name for name in given if not isinstance(name, Definitions)]
     files = [str(name) for name in names if isinstance(name, Path) or name.endswith(".py")]
     modules = [name for name in names if isinstance(name, str) and not name.endswith(".py")]
