@@ -413,7 +413,8 @@ def test_compose_takes_its_file() -> None:
     for service in COMPOSE["services"].values():
         assert set(service.get("depends_on", {})) <= COMPOSE["services"].keys()
     mounted = {mount.split(":")[0] for service in COMPOSE["services"].values() for mount in service["volumes"]}
-    assert {name for name in mounted if not name.startswith("./")} == COMPOSE["volumes"].keys()
+    assert {name for name in mounted if name[0] not in "./"} == COMPOSE["volumes"].keys()
+    assert all("/tmp" in service["volumes"] for name, service in COMPOSE["services"].items() if name != "db")
     assert all((DEPLOY / name).is_file() for name in mounted if name.startswith("./"))
 
 

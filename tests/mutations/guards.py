@@ -2373,6 +2373,22 @@ GUARDS = (
         ("tests/calls/test_build.py::test_a_build_works_in_another_thread_where_it_takes_no_time_out",),
     ),
     Guard(
+        "a build in Python with a time-out before its start records a want",
+        "8.9",
+        "calls/build.py",
+        "if timeout_seconds is not None and not timeout_seconds > 0:",
+        "if False:",
+        ("tests/calls/test_build.py::test_a_refused_build_records_no_want",),
+    ),
+    Guard(
+        "refs that are no text end in a TypeError",
+        "8.9",
+        "calls/place.py",
+        "if not isinstance(name, str | PartitionRef):",
+        "if False:",
+        ("tests/calls/test_build.py::test_a_refused_build_records_no_want",),
+    ),
+    Guard(
         "a notebook runs what a value brings",
         "15",
         "bindings/local/result.py",

@@ -44,7 +44,7 @@ class _Looks:
         if self._looking is None or self._looking.done():
             self._looking = in_own_thread(lambda: look(self._state.engine), "databuild health")
         try:
-            # The look goes on without those that ask.
+            # The look continues when a request stops waiting for it.
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._looking)), seconds)
         except TimeoutError:
             raise SlowStore(seconds=seconds) from None
