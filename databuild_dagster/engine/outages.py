@@ -96,7 +96,7 @@ def n_launches(engine: Engine, location: str, missing: Collection[Surrounding], 
 
 
 def in_words(what: Surrounding, aside: AsideSubject) -> str:
-    """One sentence about an outage or a hold, without its full stop."""
+    """A sentence about an outage or a hold, without its full stop."""
     location, since = aside.location, when(aside.since)
     release = (
         f"`databuild outage release spark --location {typed(location)}`"
