@@ -72,7 +72,7 @@ class RoomLeft(NamedTuple):
     of_location: int
     #: The open launches of each job.
     out: Counter[str]
-    #: What no launch may need (rule 6.17).
+    #: Surroundings that no launch may need (rule 6.17).
     out_of_reach: frozenset[Surrounding]
 
     @classmethod
@@ -103,7 +103,7 @@ class RoomLeft(NamedTuple):
         return self.of_tick <= 0 or self.of_location <= 0
 
     def for_one_more(self, spec: DatasetSpec, chosen: Sequence[str]) -> Room:
-        """The room for a launch of the job after the chosen ones."""
+        """The room for a launch of the job after the chosen jobs."""
         if not self.out_of_reach.isdisjoint(needs_of(spec)):
             return Room.OUTAGE
         if spec.concurrency is not None and self.out[spec.job] + chosen.count(spec.job) >= spec.concurrency:

@@ -1,4 +1,4 @@
-"""What a tick sets aside, and why: a ref, arc or launch that raises delays nothing else (rule 11.5).
+"""The subjects that a tick sets aside, and why: a ref, arc or launch that raises delays nothing else (rule 11.5).
 
 No want ends for it, and a later tick tries it again. The reasons of a location's ticks, landing folders and published tables
 become events when they change; the tries, and the pause before the next try, are beside the heartbeats (rule 11.7).

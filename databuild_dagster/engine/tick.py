@@ -78,7 +78,7 @@ class TickReport:
     arrived: list[Ref] = field(default_factory=list)
     #: Refs, arcs and launches that raised, and why; a later tick tries them again (rule 11.5).
     set_aside: SetAside = field(default_factory=SetAside)
-    #: What launches of the location had to wait for.
+    #: Surroundings that launches of the location had to wait for.
     out_of_reach: frozenset[Surrounding] = frozenset()
 
     def add(self, other: TickReport) -> None:
@@ -200,7 +200,7 @@ def _carry_out(this: Pass, plan: Plan, report: TickReport) -> list[str]:
 
 
 def _miss(this: Pass, report: TickReport, missed: c.BufferMissed, runs: Sequence[BufferedRun]) -> list[str]:
-    """Record the dep misses of these job runs."""
+    """Record the dep misses of `runs`."""
     ids = {run.job_run_id for run in runs}
     misses = tuple(miss for miss in missed.misses if miss.job_run_id in ids)
     part = msgspec.structs.replace(missed, launch_id=this.engine.new_id(), runs=tuple(runs), misses=misses)

@@ -147,7 +147,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "narrow_type": ("COLUMN=TYPE", "narrow_type: {column: flight, type: smallint}"),
 }
 
-#: What Python's regular expressions refuse as Java's do. They differ in the rest.
+#: Errors that Python's and Java's regular expressions have in common.
 _BAD_PATTERN = re.compile("missing \\)|unbalanced|unterminated|nothing to repeat|min repeat|end of pattern")
 #: The largest number of a rule that is no float: records hold no longer numbers.
 _MAX_INT = 2**63 - 1

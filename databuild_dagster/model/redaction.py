@@ -22,7 +22,7 @@ HIDDEN: Final = "***"
 MIN_LENGTH: Final = 8
 #: Links of a chain of exceptions.
 MAX_LINKS: Final = 50
-#: What a user's class may raise while it is printed; `KeyboardInterrupt` is not its own.
+#: Exceptions that a user's class may raise while it is printed; `KeyboardInterrupt` is not its own.
 _WHILE_PRINTING: Final = (Exception, SystemExit)
 
 

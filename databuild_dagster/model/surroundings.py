@@ -1,7 +1,7 @@
-"""What a build needs besides its inputs, and whose fault a failure is (rules 6.17, 6.18).
+"""The needs of a build besides its inputs, and whose fault a failure is (rules 6.17, 6.18).
 
 A failure that is not the partition's own does not count against it, as long as that may be believed: after so many in a row, it
-counts like any other. So nothing is tried for ever.
+counts like any other. So no build is retried without end.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _ASIDE: Final = f"SELECT name FROM {P}set_aside WHERE reason IS NOT NULL"
 
 
 class Appearance(NamedTuple):
-    """What the rules read of a ref."""
+    """All that the rules read of a ref."""
 
     #: None for a ref that the store does not know.
     ref_id: int | None
@@ -194,7 +194,7 @@ class Surroundings:
         return grouped(self._connection.execute(sql, (Keys(refs),)))
 
     def appearances(self, refs: Collection[Ref], behind: Mapping[int, Ref]) -> dict[Ref, Appearance]:
-        """What the rules read of each of `refs`; `behind` are the instances that a taint may reach."""
+        """The appearance of each of `refs`; `behind` are the instances that a taint may reach."""
         return Appearances(self._connection, self.now, _WANTS_THAT_HOLD).of(refs, behind)
 
     def _column(self, sql: str, *parameters: Any) -> list[Any]:

@@ -138,7 +138,7 @@ _LAST_OF_NEXT = f"SELECT max(id) FROM (SELECT id FROM {P}launches WHERE id > :af
 
 
 class _Launch(NamedTuple):
-    """What became of the job runs of a launch."""
+    """The job runs of a launch by state, and their duration."""
 
     job: str
     counts: Counter[str]

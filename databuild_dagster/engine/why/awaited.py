@@ -1,4 +1,4 @@
-"""What a build or a Dagster run waits for: open job runs with their processes, the next retry, launches that have not begun."""
+"""The waits of a build or a Dagster run: open job runs with their processes, the next retry, launches that have not begun."""
 
 from __future__ import annotations
 

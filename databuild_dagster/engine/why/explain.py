@@ -197,7 +197,7 @@ class _Following:
         self._known: dict[Ref, KnownRefs] = {}
         #: By location.
         self._levels: dict[str, dict[Ref, Need]] = {}
-        #: What the next tick sets aside, and why.
+        #: The subjects that the next tick sets aside, and why.
         self._aside = SetAside()
         self.causes: list[Cause] = []
 

@@ -143,7 +143,7 @@ class Folding:
     # Taints.
 
     def carry(self, taint: TaintRow, instances: Iterable[InstanceRow]) -> None:
-        """Put a taint on instances; canonical ones become Tainted, other instances only carry it."""
+        """Put a taint on instances; canonical instances become Tainted, other instances only carry it."""
         carrying = list(instances)
         self.view.add_taint_links(taint.id, [instance.id for instance in carrying])
         self.view.refs_by_id(instance.ref_id for instance in carrying)

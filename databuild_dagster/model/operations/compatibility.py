@@ -53,7 +53,7 @@ BESIDE = (
 def why_incompatible(
     starting: TypeRule, object_id: str | None, running: Sequence[OperationId], rules: Mapping[str, TypeRule]
 ) -> str | None:
-    """The reason why an operation may not start beside the running ones, by `BESIDE`; None if it may."""
+    """The reason why an operation may not start beside the running operations, by `BESIDE`; None if it may."""
     for operation in running:
         other = rules.get(operation.type)
         facts = (

@@ -124,7 +124,7 @@ class Database(ABC):
         """Raise an error of the database itself as `StoreUnusable`, any other as it is."""
 
     def exclude_lookers(self, connection: Connection) -> None:
-        """Block snapshots to the end of the transaction, which swaps tables. No effect where snapshots are of one moment."""
+        """Block snapshots to the end of the transaction, which swaps tables. No effect where snapshots are consistent anyway."""
         return
 
     def take_time(self, connection: Connection) -> None:
@@ -162,7 +162,7 @@ class Database(ABC):
         raise NotOneFile(url=self.place)
 
     def sync(self) -> None:
-        """What is committed survives a loss of power from here on. No effect on a server, whose setting it is."""
+        """Make committed transactions survive a loss of power from here on. No effect on a server, whose setting it is."""
         return
 
     @abstractmethod

@@ -47,7 +47,7 @@ _CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {HEARTBEAT_COLUMNS} WITHOUT 
 _CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {SESSION_COLUMNS} WITHOUT ROWID"
 _CREATE_TRIES = f"CREATE TABLE IF NOT EXISTS {TRIES} {TRY_COLUMNS} WITHOUT ROWID"
 
-#: What SQLite says of a file that is no database or is damaged.
+#: SQLite's error codes for a file that is no database or is damaged.
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 _log = logger(__name__)

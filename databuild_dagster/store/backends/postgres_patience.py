@@ -32,7 +32,7 @@ PATIENCE = "connect_timeout"
 #: libpq's parameter: which of several servers a connection may have.
 TARGET = "target_session_attrs"
 
-#: What a url leaves out. A host that is gone is noticed by TCP between statements too.
+#: Defaults of parameters that a url leaves out. A host that is gone is noticed by TCP between statements too.
 CONNECTION_DEFAULTS: Mapping[str, Any] = {
     PATIENCE: 10,
     "keepalives_idle": 20,

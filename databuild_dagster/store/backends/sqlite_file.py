@@ -84,7 +84,7 @@ class AtEnd:
             self._close()
 
 
-#: What `give_back_reserve` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
+#: Bytes that `give_back_reserve` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
 RESERVE_BYTES = 4 * 1024 * 1024
 #: The wait for a lock after which a log line names its holder. It is named once for each wait.
 SILENT_SECONDS = 10.0

@@ -238,7 +238,7 @@ class CanonicalQueries(Asking):
         return found
 
     def _damage_of(self, ref: Ref) -> MissingRow:
-        """What is wrong with the canonical pointer of a ref (rule 3.5)."""
+        """The error about a wrong canonical pointer of a ref (rule 3.5)."""
         sql = f"""
             SELECT r.canonical_id, r.state, i.state, i.job_run_id FROM {PREFIX}refs r
             LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE r.ref = ?"""

@@ -29,7 +29,7 @@ class WantView(msgspec.Struct, frozen=True):
     request_id: Annotated[str, Column("request", wide_only=True)]
     refs: Annotated[tuple[Ref, ...], Column()]
     state: Annotated[WantState, Column()]
-    #: What kind of requester recorded it: user, schedule, sensor, arc, job run, dagster run, or the word of a caller.
+    #: The kind of requester that recorded it: user, schedule, sensor, arc, job run, dagster run, or the word of a caller.
     source: Annotated[str, Column()]
     #: Which source: the name of the schedule or sensor, the instance that woke the arc, or the id of the run.
     source_id: str | None
@@ -45,7 +45,7 @@ class WantView(msgspec.Struct, frozen=True):
     sla_missed_at: Annotated[Time | None, Column("sla", narrow=lambda _: "missed")]
     #: After an input has failed, the other inputs are not built for it (rule 6.14).
     fail_fast: bool
-    #: Who or what recorded it.
+    #: The user or the process that recorded it.
     actor: Annotated[str, Column("by", wide_only=True)]
 
 
@@ -321,7 +321,7 @@ class WantQueries(IdQueries):
         return [ref for (ref,) in self._all(sql, request_id)]
 
     def kept_for_others(self, want_ids: Iterable[str]) -> list[StillKept]:
-        """What stays wanted of the refs that were kept for withdrawn wants, because it is kept for other wants too (rule 6.14)."""
+        """The refs that were kept for withdrawn wants and stay wanted, because they are kept for other wants too (rule 6.14)."""
         sql = f"""
             SELECT DISTINCT f.want_id, r.ref, o.want_id FROM {PREFIX}wants f JOIN {PREFIX}kept_for k ON k.want_id = f.id
             JOIN {PREFIX}wants w ON w.keeping = k.keeping AND w.ended_at IS NULL
