@@ -1,8 +1,8 @@
 """Arcs fire: the log is followed from each arc's cursor, and new live instances wake the subscribing lots (rule 10.5).
 
-An arc's cursor is recorded with the wants that it made, in one transaction, so that each source instance wakes it once,
+An arc's cursor is recorded with the wants that it made, in the same transaction, so that each source instance wakes it once,
 with any number of orchestrators and crashes. A process also remembers its own place in the log, so that an idle tick asks
-one question; and the arcs that it followed there, because an arc that comes back continues from its own place.
+a single question; and the arcs that it followed there, because an arc that comes back continues from its own place.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.store.queries.queries import ArcView
 
-#: Stretches of `MAX_EVENTS` events that one tick follows: a process that begins may be far behind.
+#: Stretches of `MAX_EVENTS` events that a tick follows: a process that begins may be far behind.
 MAX_STRETCHES = 10
-#: Source instances of one command, unless a single event has more.
+#: Source instances of a command, unless a single event has more.
 MAX_SOURCES = 1_000
 
 

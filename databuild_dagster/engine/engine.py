@@ -1,4 +1,4 @@
-"""Every change goes through `Engine.handle`: a command becomes events and state in one transaction, or is refused (rule 3.3)."""
+"""Every change goes through `Engine.handle`: a command becomes events and state in a transaction, or is refused (rule 3.3)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from databuild_dagster.store.queries.queries import Change, Queries
 from databuild_dagster.store.store import Store, again_if_cut
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
-#: Longest chain of derivative wants after one command.
+#: Longest chain of derivative wants after a command.
 MAX_FOLLOW_UPS = 10_000
 
 T = TypeVar("T")
@@ -55,19 +55,19 @@ class Outcome:
 
     @property
     def want_ids(self) -> tuple[str, ...]:
-        """The created wants, without derivative ones."""
+        """The created wants, without derivative wants."""
         created = [event.fact for event in self.events if isinstance(event.fact, e.WantCreated)]
         return tuple(want.id for fact in created if fact.source != DERIVATIVE for want in fact.wants)
 
     @property
     def canceled_want_ids(self) -> tuple[str, ...]:
-        """The wants that the command canceled, without those that nothing needs any longer."""
+        """The wants that the command canceled, without the wants that nothing needs any longer."""
         fact = self.events[0].fact
         return fact.want_ids if isinstance(fact, e.WantCanceled) else ()
 
     @property
     def job_run_ids(self) -> tuple[str, ...]:
-        """The buffered job runs or, for a start, the running ones."""
+        """The buffered job runs or, for a start, the running job runs."""
         ids: dict[str, None] = {}
         for event in self.events:
             match event.fact:
@@ -106,7 +106,7 @@ class Preview:
 
 
 class Engine:
-    """Commands in, events and state out, over one store. Thread-safe."""
+    """Commands in, events and state out, over a store. Thread-safe."""
 
     def __init__(
         self,
@@ -134,10 +134,10 @@ class Engine:
         self._registered: dict[str, DatasetSpec | None] = {}
 
     def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:
-        """Handle one command. Raises a subclass of `Refused`, with nothing recorded.
+        """Handle a command. Raises a subclass of `Refused`, with nothing recorded.
 
-        A `command_id` that was handled before returns its first outcome and changes nothing. One with a fingerprint raises
-        `CommandIdUsed` if the id was handled with another fingerprint.
+        A `command_id` that was handled before returns its first outcome and changes nothing. An id with a fingerprint raises
+        `CommandIdUsed` if the id was handled with a different fingerprint.
         """
         if command_id is not None and not is_possible(command_id):
             why = f"it must be a text without {CONTINUATION!r} and NUL"
@@ -227,7 +227,7 @@ class _TakenBack(Exception):
 
 
 class _Recording:
-    """The events of one command as they are appended and folded."""
+    """The events of a command as they are appended and folded."""
 
     def __init__(self, work: UnitOfWork, places: Places, now: float, command_id: str, actor: str) -> None:
         self.work = work
@@ -251,7 +251,7 @@ class _Recording:
 
 
 class ProcessMemory:
-    """The cache of one engine in one process: values by the module or the name that stores them. Thread-safe.
+    """The cache of an engine in a process: values by the module or the name that stores them. Thread-safe.
 
     It can be lost at any time: every value can be read again.
     """

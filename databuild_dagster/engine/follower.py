@@ -1,7 +1,7 @@
 """A follower reads the log from its cursor, acts on the events, and then stores its cursor (rule 11.1).
 
 A process that dies between acting and storing acts again: at least once, and exactly once where the log itself decides or
-a repetition changes nothing. A tick follows at most `MAX_EVENTS` events. A process at the end of the log asks one question
+a repetition changes nothing. A tick follows at most `MAX_EVENTS` events. A process at the end of the log asks a single question
 per tick until the log grows (rule 11.3).
 """
 
@@ -23,7 +23,7 @@ from databuild_dagster.store.queries.queries import Queries
 if TYPE_CHECKING:
     from databuild_dagster.engine.engine import Engine
 
-#: Events that a follower passes in one tick; the next tick continues.
+#: Events that a follower passes in a tick; the next tick continues.
 MAX_EVENTS: Final = 10_000
 
 _log = logger(__name__)
@@ -32,7 +32,7 @@ _log = logger(__name__)
 class Cursor(msgspec.Struct, frozen=True):
     """The place of a follower in the log. A follower that stores more derives its own."""
 
-    #: Events up to this one are done.
+    #: Events up to this seq are done.
     seq: int = 0
     #: The last done entry of the next event that concerns the follower.
     entry: str = ""
@@ -43,7 +43,7 @@ Entry = TypeVar("Entry", bound=str)
 
 
 class CursorStorage(Protocol):
-    """Stores cursors by the names of followers: for one process, or for all."""
+    """Stores cursors by the names of followers: for a single process, or for all processes."""
 
     def load(self, name: str, kind: type[AnyCursor]) -> AnyCursor | None: ...
 
@@ -51,7 +51,7 @@ class CursorStorage(Protocol):
 
 
 class ProcessCursors:
-    """Cursors of one process, which reads the log again when it begins."""
+    """Cursors of a process, which reads the log again when it begins."""
 
     def __init__(self, engine: Engine) -> None:
         self._kept: dict[str, Cursor] = engine.memory.of(ProcessCursors, dict)
@@ -65,7 +65,7 @@ class ProcessCursors:
 
 
 class LogFollower(Generic[AnyCursor]):
-    """One look of a follower at the log, as the log was when the look began."""
+    """A look of a follower at the log, as the log was when the look began."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LogFollower(Generic[AnyCursor]):
     ) -> None:
         """`about` names a value, such as a warehouse, whose change makes the follower repeat all its work.
 
-        `head` is the log's end, if the caller has it: the followers of one tick share it.
+        `head` is the log's end, if the caller has it: the followers of a tick share it.
         """
         self.head = engine.queries.head().seq if head is None else head
         self._queries = engine.queries
@@ -95,7 +95,7 @@ class LogFollower(Generic[AnyCursor]):
         return self._ends.get(self._name) == (self.head, self._about)
 
     def load(self) -> AnyCursor | None:
-        """The stored cursor; None if there is none, or if it is beyond the end, so of another log."""
+        """The stored cursor; None without a cursor, or for a cursor beyond the end, which belongs to a different log."""
         self._kept = self._storage.load(self._name, self._kind)
         if self._kept is not None and self._kept.seq > self.head:
             # Another process may have come further since this look began.
@@ -122,7 +122,7 @@ class LogFollower(Generic[AnyCursor]):
 
 
 class Step(NamedTuple, Generic[Entry]):
-    """One entry of an event, and the cursor after it."""
+    """An entry of an event, and the cursor after it."""
 
     #: None at the end of the stretch, after events that do not concern the follower.
     entry: Entry | None
@@ -157,7 +157,7 @@ def all_touched(queries: Queries, events: Iterable[Event]) -> set[Ref]:
 
 @contextmanager
 def apart(trouble: str, *expected: type[DatabuildError]) -> Iterator[None]:
-    """Log errors of the block: the failure of one follower does not fail the tick, and the next tick retries.
+    """Log errors of the block: the failure of a follower does not fail the tick, and the next tick retries.
 
     An expected error is logged by its message, any other with its type.
     """

@@ -1,7 +1,7 @@
 """Names in the log: of users and processes, and new ids. A process sees at once that a process of the same machine has ended.
 
 A process's name holds the machine's boot, its process namespace, the process id and its start; process ids are reused.
-On another machine, or where the system does not name the boot, the lease decides. Ids are UUIDv7, which sort by time, so that
+On a different machine, or where the system does not name the boot, the lease decides. Ids are UUIDv7, which sort by time, so that
 the database's indexes grow at their end.
 """
 
@@ -73,7 +73,7 @@ _chance = random.Random()
 os.register_at_fork(after_in_child=_chance.seed)
 
 
-#: The bits of a UUIDv7 below its time: its version and its variant, and those left to chance.
+#: The bits of a UUIDv7 below its time: its version and its variant, and its random bits.
 _MARKS, _FREE = 0x7000_8000_0000_0000_0000, 0x0FFF_3FFF_FFFF_FFFF_FFFF
 
 

@@ -3,7 +3,7 @@
 A launch is lost when its process is known to be gone, when its Dagster run has ended with open job runs, or when its
 heartbeat has lapsed. Silence is what this process has itself observed, by a steady clock that stands still while the machine
 is suspended: a heartbeat that did not change from look to look. The times that other machines write are compared with nothing
-but their own earlier ones, so no wrong clock ends a lease. After a break between two looks the observation begins again:
+but their own earlier times, so no wrong clock ends a lease. After a break between two looks the observation begins again:
 the process was stopped, or the store could not be read, and then no heartbeat could change.
 """
 
@@ -23,7 +23,7 @@ HEARTBEAT_SECONDS = 10.0
 LEASE_SECONDS = 30.0
 #: A buffered launch without a Dagster run belongs to its orchestrator this long.
 OWNERSHIP_SECONDS = 60.0
-#: Signs of life that are remembered before old ones are removed.
+#: Signs of life that are remembered before old signs are removed.
 MAX_REMEMBERED = 1_000
 #: The recorded times of a process's signs of life: the last lease it took, None if that is not known, and its last heartbeat.
 Marks = tuple[float | None, float]
@@ -37,7 +37,7 @@ class Evidence(NamedTuple):
     """A witness's answer about a launch."""
 
     lives: bool
-    #: Why it is lost, for one that does not live.
+    #: Why it is lost, if it does not live.
     why: str = ""
 
 
@@ -59,12 +59,12 @@ class _Sign(NamedTuple):
     heartbeat: float
     #: By the judge's steady clock.
     at: float
-    #: Whether it is one that the judge saw appear, and not merely found at its first look.
+    #: Whether the judge saw the sign appear, and did not merely find it at its first look.
     is_seen: bool
 
 
 class Judge:
-    """Remembers what it has observed. One per process, called by every tick and by a `Lookout`; thread-safe.
+    """Remembers what it has observed. A process has a single judge, called by every tick and by a `Lookout`; thread-safe.
 
     `now` is a steady clock throughout (`Engine.steady`).
     """
@@ -138,7 +138,7 @@ class Judge:
         return f"it has sent no heartbeat for {seconds:.0f} s" if seconds > LEASE_SECONDS else None
 
     def _silence(self, who: str, leased: float | None, heartbeat: float, now: float) -> float:
-        """Seconds since the last sign that this judge saw. Another heartbeat and a later lease are signs of now, and so is the
+        """Seconds since the last sign that this judge saw. A changed heartbeat and a later lease are signs of now, and so is the
         first look at a process: its marks are of other clocks."""
         known = self._signs.get(who)
         if known is None:
@@ -170,7 +170,7 @@ class Judge:
     def believed(
         self, who: str, dagster_run: DagsterRunState | None, marks: Marks, now: float
     ) -> DagsterRunState | None:
-        """The state of a Dagster run as the heartbeat has it: one that was marked as failed beside its process runs while that
+        """The state of a Dagster run by the heartbeat: a Dagster run that was marked as failed from outside runs while the heartbeat
         beats. Dagster's run monitoring asks the run launcher, which knows no run that a command executes itself."""
         if dagster_run is None or not dagster_run.is_disowned or dagster_run.holder is None:
             return dagster_run
@@ -188,5 +188,5 @@ class Judge:
         )
 
     def abandoned(self, launch: LaunchView, now: float) -> bool:
-        """Whether another orchestrator may take over a launch that has no Dagster run."""
+        """Whether a second orchestrator may take over a launch that has no Dagster run."""
         return now - launch.buffered_at > OWNERSHIP_SECONDS or self._gone(launch.owner)

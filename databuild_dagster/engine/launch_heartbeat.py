@@ -13,7 +13,7 @@ from databuild_dagster.model.states import OPEN_JOB_RUNS
 #: Seconds between two looks for canceled job runs: shorter than a heartbeat's, because a person waits.
 WATCH_SECONDS = 2.0
 
-#: The heartbeats of this process that fail at present. The store is away for all of them, so only the first one warns.
+#: The heartbeats of this process that fail at present. The store is away for all of them, so only the first warns.
 _failing: set["Beating"] = set()
 _TRIED_AGAIN = f"it is tried again every {WATCH_SECONDS:g} s, and its lease ends after {LEASE_SECONDS:g} s of silence"
 
@@ -63,7 +63,7 @@ class Beating:
 
 
 class Heartbeat(Beating):
-    """The heartbeat around the work of one launch. `on_ended` gets each job run that is ended from outside."""
+    """The heartbeat around the work of a launch. `on_ended` gets each job run that is ended from outside."""
 
     def __init__(
         self, engine: Engine, launch_id: str, job_run_ids: Iterable[str], on_ended: Callable[[str, str], None]
@@ -75,7 +75,7 @@ class Heartbeat(Beating):
         self._on_ended = on_ended
 
     def reported(self, job_run_ids: Iterable[str]) -> None:
-        """Do not report these job runs: this process ended them."""
+        """Do not report `job_run_ids` as ended from outside: this process ended them."""
         self._watched.difference_update(job_run_ids)
 
     def _watch(self) -> None:

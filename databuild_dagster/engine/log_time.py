@@ -1,9 +1,9 @@
 """The clock of a log, and the time of its decisions, which is never before its last event (rule 3.1, decision 0061).
 
-Several hosts share a log on a server, and any of their clocks may be wrong. The server's is the one clock that all of them can
-read. Where the log is a file of this machine, this machine's is used.
+Several hosts share a log on a server, and any of their clocks may be wrong. The server's clock is the only clock that all hosts can
+read. Where the log is a file of this machine, this machine's clock is used.
 
-Times in the log never go back; clocks do. One command by a clock that runs ahead leaves the log ahead of every correct
+Times in the log never go back; clocks do. A single command by a clock that runs ahead leaves the log ahead of every correct
 clock. With the clock alone, retries and ends of wants, which count from the log's times, would be late by the difference;
 the log's last time alone would not advance without events. So time advances from there, by the steady clock.
 
@@ -40,7 +40,7 @@ AGAIN_SECONDS: Final = 600.0
 #: Seconds of the log for each second, while the clock catches up.
 PACE = 0.9
 
-#: Names of the noted time of the log: for any machine, and for this one since it started.
+#: Names of the noted time of the log: for any machine, and for this machine since it started.
 _SHARED = "time of the log"
 _OWN = f"time of the log since the start of {'/'.join(this_machine())}"
 
@@ -107,7 +107,7 @@ class StoreClock:
 
 
 class LogTime:
-    """The time of one log in one process."""
+    """The time of a log in a process."""
 
     def __init__(self, heartbeats: Heartbeats, queries: EventQueries) -> None:
         self._heartbeats = heartbeats
@@ -153,7 +153,7 @@ def clock_is_behind(queries: EventQueries, head_at: float, clock: float) -> str 
 
 
 def _first_ahead(queries: EventQueries, clock: float) -> str:
-    """The first event that the clock has not come to: the clock of the process that recorded it ran ahead, or this one is slow."""
+    """The first event that the clock has not come to: the clock of the process that recorded it ran ahead, or this clock is slow."""
     ahead = queries.events(queries.seq_at(clock + LEASE_SECONDS), most=1)
     if not ahead:
         return "this one is slow."

@@ -1,6 +1,6 @@
 """Looks between the ticks of a process, so that a judge observes silence without a break (rule 6.9).
 
-A sensor's ticks may be a minute apart, by its interval or because Dagster evaluates slow sensors of others first. Their gap
+A sensor's ticks may be a minute apart, by its interval or because Dagster evaluates other slow sensors first. Their gap
 says nothing about what happened in it: the process may have been stopped, or the database away.
 """
 
@@ -38,7 +38,7 @@ def look_at(engine: Engine, judge: Judge, names: Iterable[str]) -> tuple[Mapping
 
 
 class Lookout:
-    """A thread that reads the heartbeats which a judge observes. One per judge; it runs while there are any."""
+    """A thread that reads the heartbeats which a judge observes. A judge has a single lookout; it runs while there are heartbeats."""
 
     def __init__(self, engine: Engine, judge: Judge, names: Callable[[], Iterable[str]]) -> None:
         self._engine, self._judge, self._names = engine, judge, names
@@ -53,7 +53,7 @@ class Lookout:
             self._thread.start()
 
     def look(self) -> bool:
-        """One look; whether there is anything left to observe."""
+        """Look once; returns whether anything is left to observe."""
         names = list(self._names())
         if names:
             _, now = look_at(self._engine, self._judge, names)
@@ -76,7 +76,7 @@ class Lookout:
 
 
 def lookout_over_launches(engine: Engine, judge: Judge) -> Lookout:
-    """A lookout that finds open launches by itself: one may begin and die between two ticks."""
+    """A lookout that finds open launches by itself: a launch may begin and die between two ticks."""
     return Lookout(engine, judge, lambda: [launch.launch_id for launch in engine.queries.open_launches()])
 
 
@@ -90,7 +90,7 @@ class LostBetween(NamedTuple):
 def lose_silent(engine: Engine, judge: Judge, now: float) -> None:
     """Declare the launches lost whose process had fallen silent by the last look. The next tick does the rest (`lost_between_ticks`).
 
-    A process of this machine that is gone is left to the tick, which adopts what it has finished; what a silent one has finished
+    A process of this machine that is gone is left to the tick, which adopts what it has finished; what a silent process has finished
     is adopted by the next build of its refs (rule 6.9).
     """
     for launch in engine.queries.open_launches():

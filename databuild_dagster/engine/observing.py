@@ -1,6 +1,6 @@
 """Changes that Dagster has of foreign refs become events (rule 6.11).
 
-A materialization is an arrival, a failure after it a taint; so waiting, lineage and wants handle one kind of ref.
+A materialization is an arrival, a failure after it a taint; so waiting, lineage and wants handle a single kind of ref.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from databuild_dagster.model.events import Arrival, LotArrived
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import LEASED, InstanceState
 
-#: The actor of these commands in the log.
+#: The actor of the commands of `observe` in the log.
 ACTOR = "observation"
 
 
@@ -23,7 +23,7 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[Ref]) -> list[Ref]:
     """Look at refs in Dagster, and record changes; returns the refs with a recorded change.
 
     A refused change does not count, because a plan would wait for its effect without end. The store is read before Dagster,
-    and a taint names the instance that was read: otherwise a slow observer would taint what another one recorded meanwhile.
+    and a taint names the instance that was read: otherwise a slow observer would taint what a second observer recorded meanwhile.
     """
     known_before = engine.queries.canonical(refs)
     seen = foreign.observe(tuple(refs))
@@ -46,7 +46,7 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[Ref]) -> list[Ref]:
 
 
 def _arrive(engine: Engine, arrivals: Mapping[Ref, Arrival], before: Mapping[Ref, str | None]) -> list[Ref]:
-    """Record all together; if that is refused, as for a deleted partition, in halves, so that others are recorded."""
+    """Record all together; if the command is refused, as for a deleted partition, in halves, so that valid arrivals are recorded."""
     recorded: list[Ref] = []
     batches = [list(arrivals)] if arrivals else []
     for refs in batches:
@@ -62,7 +62,7 @@ def _arrive(engine: Engine, arrivals: Mapping[Ref, Arrival], before: Mapping[Ref
 
 
 def _unless_refused(engine: Engine, command: Command) -> Outcome | None:
-    """None if another process has recorded the same, or builds the ref by now."""
+    """Handle a command; None if a second process has recorded the same, or builds the ref by now."""
     try:
         return engine.handle(command, actor=ACTOR)
     except Refused:

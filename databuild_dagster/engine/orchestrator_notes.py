@@ -1,7 +1,7 @@
-"""The time and the limits of an orchestrator's last tick for a location, so that others can tell what it does next.
+"""The time and the limits of an orchestrator's last tick for a location, so that other processes can tell what it does next.
 
 They are beside the heartbeats of launches, outside the log: an idle tick leaves no other trace. Each tick removes old
-ones. The same place has where the pages of databuild are, as the web server that has them announces it; builders link to them. It
+notes. The same place has where the pages of databuild are, as the web server that has them announces it; builders link to them. It
 is a path without a host: a person reads a link in Dagster's pages, which are at the same address.
 """
 
@@ -24,7 +24,7 @@ from databuild_dagster.version import __version__
 ORCHESTRATOR = "orchestrator of "
 #: Heartbeats are kept this long: a launch that is silent for longer is lost.
 KEEP_SECONDS = 7 * 24 * 3600.0
-#: A process removes older ones this often.
+#: A process removes older notes at this interval.
 FORGET_EVERY_SECONDS = 3600.0
 #: An orchestrator that is silent for longer, and for two intervals, is absent (rule 11.4).
 MIN_SILENCE_SECONDS = 60.0
@@ -69,7 +69,7 @@ class LastTick(NamedTuple):
 
     #: The begin of its last tick.
     at: float
-    #: The expected begin of the next one, if it is known.
+    #: The expected begin of the next tick, if it is known.
     next_at: float
 
 
@@ -81,7 +81,7 @@ class Absence(NamedTuple):
 
 
 def note_tick(engine: Engine, location: str, limits: TickLimits, interval_seconds: float = 0.0) -> None:
-    """Note a tick of the location's orchestrator, the interval to its next one, and its limits.
+    """Note a tick of the location's orchestrator, the interval to its next tick, and its limits.
 
     A tick without an interval, of `build` or `tick`, promises no other tick. Only its limits are noted, and only while no
     orchestrator ticks.
@@ -152,7 +152,7 @@ def has_orchestrator(engine: Engine, location: str) -> bool:
 
 
 def is_superseded(engine: Engine, location: str, fingerprint: str, present: str) -> bool:
-    """Whether this version of the location's code was at work before, and the present one is now."""
+    """Whether this version of the location's code was at work before, and the present version is now."""
     names = [_code_name(location, version) for version in (fingerprint, present)]
     noted = engine.heartbeats.last(names)
     # A note of the future was made while a clock ran ahead, and would hold for as long.
@@ -161,7 +161,7 @@ def is_superseded(engine: Engine, location: str, fingerprint: str, present: str)
 
 
 def absences_of(engine: Engine, assets: Iterable[str]) -> list[Absence]:
-    """The absences of the locations that build these assets, by name."""
+    """The absences of the locations that build `assets`, by name."""
     datasets = engine.queries.datasets()
     specs = [spec for spec in datasets.values() if spec.asset in set(assets) and spec.kind.is_built]
     found = [absence_of(engine, location) for location in sorted({spec.location for spec in specs})]

@@ -30,14 +30,14 @@ _NAMES: Final = {
 
 
 def needs_of(spec: DatasetSpec) -> frozenset[Surrounding]:
-    """What the launches of a dataset need. Of a plain asset nothing is known."""
+    """The surroundings that the launches of a dataset need. For a plain asset none are known."""
     if spec.kind is not DatasetKind.OURS:
         return frozenset()
     return frozenset(PROBED if spec.spark is True else (Surrounding.WAREHOUSE,))
 
 
 def out_of_reach(reasons: Mapping[str, tuple[Subject, str]]) -> frozenset[Surrounding]:
-    """What launches have to wait for, by the reasons of a location."""
+    """The surroundings that launches have to wait for, by the reasons of a location."""
     kinds = ((name, kind) for name, (kind, _) in reasons.items() if kind in _NAMES)
     return frozenset(_NAMES[kind][name] for name, kind in kinds if name in _NAMES[kind])
 
@@ -96,7 +96,7 @@ def n_launches(engine: Engine, location: str, missing: Collection[Surrounding], 
 
 
 def in_words(what: Surrounding, aside: AsideSubject) -> str:
-    """One sentence about an outage or a hold, without its full stop."""
+    """A sentence about an outage or a hold, without its full stop."""
     location, since = aside.location, when(aside.since)
     release = (
         f"`databuild outage release spark --location {typed(location)}`"

@@ -34,7 +34,7 @@ from databuild_dagster.store.queries.planning import DueRef, NeededRef, urgency
 #: Reasons of due refs that more room for launches would not change: the look at their asset passes over them.
 _HELD_BACK = (Reason.LEARNED_INPUTS, Reason.UNBUILDABLE)
 
-#: Wanted refs of sources that one tick looks at in Dagster.
+#: Wanted refs of sources that a tick looks at in Dagster.
 MAX_OBSERVED = 1_000
 
 #: The command that records a launch, and the order to Dagster.
@@ -43,7 +43,7 @@ Launch = tuple[c.BufferLaunch, LaunchOrder]
 
 @dataclass
 class Plan:
-    """The results of one level of planning."""
+    """The results of a level of planning."""
 
     #: Foreign refs with a recorded change; the due refs must be read again.
     observed: list[Ref] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Plan:
     def makes_due(self) -> bool:
         """Whether the next level may find other due refs.
 
-        A launch makes no ref due, but its refs are due no longer, so others come within the limit.
+        A launch makes no ref due, but its refs are due no longer, so further due refs come within the limit.
         """
         return bool(self.observed or self.provided or self.missed or (self.launches and self.is_cut_off))
 
@@ -72,7 +72,7 @@ class RoomLeft(NamedTuple):
     of_location: int
     #: The open launches of each job.
     out: Counter[str]
-    #: What no launch may need (rule 6.17).
+    #: Surroundings that no launch may need (rule 6.17).
     out_of_reach: frozenset[Surrounding]
 
     @classmethod
@@ -89,7 +89,7 @@ class RoomLeft(NamedTuple):
         return cls(limits.launches - n_launched, limits.open_launches - out.total(), out, out_of_reach)
 
     def without(self, launched: Sequence[str]) -> RoomLeft:
-        """The room after these jobs were launched, once for each launch.
+        """The room after the jobs `launched` were launched, once for each launch.
 
         The next tick counts launches that other processes start or end meanwhile.
         """
@@ -103,7 +103,7 @@ class RoomLeft(NamedTuple):
         return self.of_tick <= 0 or self.of_location <= 0
 
     def for_one_more(self, spec: DatasetSpec, chosen: Sequence[str]) -> Room:
-        """The room for a launch of the job after the chosen ones."""
+        """The room for a launch of the job after the chosen jobs."""
         if not self.out_of_reach.isdisjoint(needs_of(spec)):
             return Room.OUTAGE
         if spec.concurrency is not None and self.out[spec.job] + chosen.count(spec.job) >= spec.concurrency:
@@ -114,11 +114,11 @@ class RoomLeft(NamedTuple):
 
 
 class LaunchSet(NamedTuple):
-    """Refs of one job that one launch builds, by partition key."""
+    """Refs of a job that a launch builds, by partition key."""
 
     spec: DatasetSpec
     by_key: dict[str | None, tuple[Ref, ...]]
-    #: The places of the refs among those that are due, the most urgent first.
+    #: The places of the refs among the due refs, the most urgent first.
     places: list[int]
 
 
@@ -132,7 +132,7 @@ class Level(NamedTuple):
 def missing_inputs(
     due: Iterable[DueRef], inputs: Mapping[Ref, tuple[Ref, ...]], states: Mapping[Ref, InstanceState | None]
 ) -> dict[Ref, tuple[Ref, ...]]:
-    """The due refs with declared inputs that are not live, and these inputs."""
+    """The due refs with declared inputs that are not live, each with its missing inputs."""
     return {
         ref.ref: found
         for ref in due
@@ -201,9 +201,9 @@ def decide_level(
 
 
 def parts_of(due: Sequence[DueRef], at: Mapping[Ref, int]) -> list[list[Ref]]:
-    """The refs of a job, apart by their losses: a launch that ends its process again takes few others with it (rule 6.18).
+    """The refs of a job, apart by their losses: a launch that ends its process again takes few other refs with it (rule 6.18).
 
-    The outputs of one partition key stay together, because one job run builds them (rule 6.1).
+    The outputs of a partition key stay together, because the same job run builds them (rule 6.1).
     """
     if not any(due[place].losses for place in at.values()):
         return [list(at)]
@@ -226,7 +226,7 @@ def plan_due(
     room: RoomLeft,
     is_last: bool = False,
 ) -> Plan:
-    """One level: due refs of the location with missing inputs miss; if none does, or on the last level, the others are
+    """A level: due refs of the location with missing inputs miss; if no ref misses, or on the last level, the other refs are
     launched within the limits. `known` are the registered datasets of all locations. `aside` gets the refs that cannot be planned.
 
     A miss makes its inputs due, which may belong to the same launches, or be more urgent. Refs with a learned input that is
@@ -277,7 +277,7 @@ def plan_due(
 def observe_sources(
     engine: Engine, foreign: Foreign, source_ids: Iterable[int], now: float, most: int, aside: SetAside
 ) -> list[Ref]:
-    """Observe wanted refs of declared sources, at most `MAX_OBSERVED`, or `most`; of more, those of each source in turn."""
+    """Observe wanted refs of declared sources, at most `MAX_OBSERVED`, or `most`; of more, the refs of each source in turn."""
     looks = DueLooks(engine, "sources")
     look = looks.look(source_ids, now, min(most, MAX_OBSERVED))
     looks.pass_over(look)
@@ -290,7 +290,7 @@ def _observed(engine: Engine, foreign: Foreign, refs: Sequence[Ref], aside: SetA
 
 
 def _due_siblings(this: Pass, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], now: float) -> list[DueRef]:
-    """The other outputs, of the job runs that build these refs, that are due too (rule 8.9)."""
+    """The other outputs, of the job runs that build the refs `due`, that are due too (rule 8.9)."""
     assets: dict[str, list[str]] = defaultdict(list)
     for spec in datasets.values():
         assets[spec.job].append(spec.asset)
@@ -313,7 +313,7 @@ def _observe(this: Pass, refs: Sequence[Ref], plan: Plan, aside: SetAside) -> No
 
 
 def _missed(this: Pass, spec: DatasetSpec, missing: dict[Ref, tuple[Ref, ...]]) -> c.BufferMissed:
-    """One job run per partition key, holding only the outputs that miss something."""
+    """A job run per partition key, with only the outputs that miss something."""
     runs = _runs(this.engine, outputs_by_key(missing))
     return c.BufferMissed(
         launch_id=this.engine.new_id(),
@@ -352,7 +352,7 @@ def _launch(this: Pass, datasets: Mapping[int, DatasetSpec], launch_set: LaunchS
 
 
 class DueLook(NamedTuple):
-    """One look at due refs."""
+    """A look at due refs."""
 
     #: The most urgent first.
     refs: list[DueRef]
@@ -366,13 +366,13 @@ def built_here(datasets: Mapping[int, DatasetSpec], location: str) -> dict[int, 
 
 
 class DueLooks:
-    """The place of each dataset in its due refs, where the next look begins. `name` is of those who look.
+    """The place of each dataset in its due refs, where the next look begins. `name` is the name of the looker.
 
-    One level of planning looks at a part of each asset's due refs, so that none keeps another waiting (rule 11.6). A part of which
+    A level of planning looks at a part of each asset's due refs, so that no asset keeps a second asset waiting (rule 11.6). A part of which
     nothing can be launched, because its refs are set aside or wait for learned inputs, is followed by the next part of the same
-    asset at the next tick. The places are in the memory of the process: another one begins with the most urgent.
+    asset at the next tick. The places are in the memory of the process: a new process begins with the most urgent refs.
 
-    With `serving`, they look only at these refs and what they need (rule 8.9).
+    With `serving`, the looks cover only the refs `serving` and what they need (rule 8.9).
     """
 
     def __init__(self, engine: Engine, name: str, serving: Collection[Ref] | None = None) -> None:
@@ -400,11 +400,11 @@ class DueLooks:
         return DueLook(refs, passed)
 
     def pass_over(self, look: DueLook, but: Collection[int] = ()) -> None:
-        """The next look at these datasets begins after this one, but for the datasets named."""
+        """The next look at the datasets of `look` begins after it, except for the datasets `but`."""
         self._places.update((id, place) for id, place in look.passed.items() if id not in but)
 
     def begin_again(self, dataset_ids: Iterable[int]) -> None:
-        """The next look at these datasets begins with the most urgent refs."""
+        """The next look at the given datasets begins with the most urgent refs."""
         for id in dataset_ids:
             self._places.pop(id, None)
 
@@ -421,7 +421,7 @@ class DueLooks:
 
 
 class LearnedInput(Label):
-    """The way of a learned input to become live, as far as one level of planning knows."""
+    """The way of a learned input to become live, as far as a level of planning knows."""
 
     BUILDING = "a job run builds it"
     BACKING_OFF = "it is wanted, and its retry comes later"
@@ -491,7 +491,7 @@ def _is_as_urgent(need: NeededRef, ref: DueRef) -> bool:
 
 
 def _led_to(refs: set[Ref], needs: Sequence[NeededRef]) -> set[Ref]:
-    """The refs that need one of these, directly or through others."""
+    """The refs that need any of `refs`, directly or not."""
     needed_by = defaultdict(list)
     for need in needs:
         needed_by[need.ref].append(need.by)

@@ -57,11 +57,11 @@ class DagsterRunState(NamedTuple):
     worker: str | None = None
     #: Seconds in which a process must report; None without a bound, in a queue for example.
     begin_within: float | None = None
-    #: Of a failed run, the error that Dagster recorded for the run itself, in one line; None if it recorded none.
+    #: Of a failed run, the error that Dagster recorded for the run itself, in a single line; None without a recorded error.
     error: str | None = None
     #: How it ended, if it has failed.
     fate: Fate = Fate.KILLED
-    #: Whether another process, such as Dagster's run monitoring, marked it as failed, while `holder` executes it.
+    #: Whether a foreign process, such as Dagster's run monitoring, marked it as failed, while `holder` executes it.
     is_disowned: bool = False
 
 
@@ -72,7 +72,7 @@ class Launcher(Protocol):
         """Start a Dagster run, or queue it; once for each launch id."""
 
     def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
-        """The Dagster runs of launches by launch id; launches without one are left out.
+        """The Dagster runs of launches by launch id; launches without a Dagster run are left out.
 
         The values are Dagster run ids, where they are known. Any other Dagster run may be given under its own id.
         """
@@ -102,14 +102,14 @@ class Foreign(Protocol):
     """Reads the state of plain and external Dagster assets."""
 
     def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
-        """One observation for every ref."""
+        """An observation for every ref."""
 
 
 class Provider(Protocol):
-    """Gives refs an instance without a build: an adopted, a borrowed or a returned one."""
+    """Gives refs an instance without a build: adopted, borrowed or returned."""
 
     def __call__(self, engine: Engine, refs: Sequence[Ref], /) -> Sequence[Ref]:
-        """Record an instance for each of these refs that has one elsewhere; returns the refs that are live by that.
+        """Record an instance for each of `refs` that has an instance elsewhere; returns the refs that became live by it.
 
         Called for refs that would be built next, by each level of planning and by each claim, so it asks for many refs at once.
         """

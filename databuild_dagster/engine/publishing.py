@@ -1,4 +1,4 @@
-"""The publications of lots in the log, by seq: every instance that became live has one (rule 10.3).
+"""The publications of lots in the log, by seq: every instance that became live has a publication (rule 10.3).
 
 The event that makes an instance live publishes it. An instance that is live again, after a canceled taint or a revert, was
 published before.

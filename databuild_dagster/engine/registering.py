@@ -1,13 +1,13 @@
 """A code location's datasets are recorded when they change (rule 5.7).
 
-Two versions of a location's code may run side by side: in a rolling deploy, in a forgotten container, in another checkout over
+Two versions of a location's code may run side by side: in a rolling deploy, in a forgotten container, in a second checkout over
 the same home. Each would replace the datasets of the other at every tick. So an orchestrator does not bring earlier datasets
-back while another version of the code ticks: it leaves the assets that differ to that one. A
-command beside an orchestrator adds assets, and neither removes nor changes one.
+back while a different version of the code ticks: it leaves the assets that differ to that version. A
+command beside an orchestrator adds assets, and neither removes nor changes an asset.
 
-Where a dataset gets other partitions, instances whose key means another window of time now are for no reader (rule 2.6). Before the
+Where a dataset gets other partitions, instances whose key now means a different window of time are for no reader (rule 2.6). Before the
 new definition is recorded, the builds of such partitions are canceled, and their instances tainted. A process that is killed in
-between leaves the old definition, and the next one continues.
+between leaves the old definition, and the next process continues.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Definitions:
 
     @property
     def last(self) -> str | None:
-        """The last one, also of a dataset that was removed since."""
+        """The last definition, also of a dataset that was removed since."""
         return self._texts[-1] if self._texts else None
 
     def at(self, seq: int) -> str | None:
-        """The definition in force at a seq; before the first registration, the first one."""
+        """The definition in force at a seq; before the first registration, the first definition."""
         return self._texts[max(bisect_right(self._seqs, seq) - 1, 0)] if self._texts else None
 
 
@@ -79,7 +79,7 @@ def why_moved(asset: str) -> str:
 def moved_of(
     engine: Engine, spec: DatasetSpec, canonical: Collection[Canonical], definitions: Definitions
 ) -> list[Canonical]:
-    """Those of the instances whose key meant another window when they were begun."""
+    """The instances whose key meant a different window when they were begun."""
     born = engine.queries.seqs_of([one.uuid for one in canonical if one.uuid is not None])
     return [
         one
@@ -93,7 +93,7 @@ def end_moved(
 ) -> list[str]:
     """Make way for the definitions of `specs`, which are not registered yet; `head` is the end of the log, 0 if it was not read.
 
-    Returns a sentence for each dataset that needs one.
+    Returns a sentence for each dataset with moved or vanished keys.
     """
     present = {spec.asset: spec for spec in registered}
     sentences: list[str] = []
@@ -166,23 +166,23 @@ class Registered(NamedTuple):
 
     #: Of every location, by row id.
     datasets: dict[int, DatasetSpec]
-    #: One refusal for each location that owns assets of this one.
+    #: A refusal for each location that owns assets of this location.
     taken: tuple[AssetTaken, ...] = ()
-    #: The end of the log when these datasets were read.
+    #: The end of the log when `datasets` were read.
     head: Head = Head(0, 0.0)
-    #: Assets of the location that another version of its code has registered otherwise; this process leaves them to it.
+    #: Assets of the location that a different version of its code has registered otherwise; this process leaves the assets to that version.
     left: tuple[str, ...] = ()
     #: The assets of `left` that the code of this process does not have.
     lacking: tuple[str, ...] = ()
     #: The version of the code that this process has.
     code: str = ""
-    #: The version that it keeps registered: beside an orchestrator, that one's with the assets that this process added.
+    #: The version that it keeps registered: beside an orchestrator, the orchestrator's version with the assets that this process added.
     fingerprint: str = ""
     #: A sentence for each dataset whose partitions this registration changed (rule 2.6).
     redefined: tuple[str, ...] = ()
 
     def of(self, location: str) -> dict[int, DatasetSpec]:
-        """The datasets of one location, by row id."""
+        """The datasets of a location, by row id."""
         return {row_id: spec for row_id, spec in self.datasets.items() if spec.location == location}
 
     def left_in_words(self, location: str) -> str:
@@ -199,7 +199,7 @@ class Registered(NamedTuple):
 
     @property
     def plannable(self) -> Mapping[int, DatasetSpec]:
-        """The datasets without those that are left to another version."""
+        """The datasets without the assets that are left to a different version of the code."""
         if not self.left:
             return self.datasets
         return {row_id: spec for row_id, spec in self.datasets.items() if spec.asset not in self.left}
@@ -216,11 +216,11 @@ def register(
 ) -> Registered:
     """Record the location's datasets, unless the store has them.
 
-    A process that has registered them asks one question: whether any location has registered since. With `is_current` it
-    asks none. Assets that another location owns are left out, and returned as `taken`. Without `is_asked`, for a tick of an
-    orchestrator or for a step, an earlier version of the code records nothing while the present one is at work, unless assets
-    among `building` differ. While an orchestrator is at work, others than it record new assets, and those among `building`.
-    Raises `AssetTaken` if an asset of another location is among `building`, because its owner may build it
+    A process that has registered them asks a single question: whether any location has registered since. With `is_current` it
+    asks nothing. Assets that a different location owns are left out, and returned as `taken`. Without `is_asked`, for a tick of an
+    orchestrator or for a step, an earlier version of the code records nothing while the present version is at work, unless assets
+    among `building` differ. While an orchestrator is at work, other processes record only new assets and the assets among `building`.
+    Raises `AssetTaken` if an asset of a different location is among `building`, because its owner may build it
     differently, and `LocationTaken` (rule 5.7).
     """
     kept: dict[str, tuple[tuple[DatasetSpec, ...], Registered]] = engine.memory.of(Registered, dict)
@@ -287,7 +287,7 @@ def _register_own(
 def _left(
     engine: Engine, location: str, own: dict[str, DatasetSpec], present: dict[str, DatasetSpec], needed: set[str]
 ) -> tuple[str, ...]:
-    """The assets that differ from those of the present version of the code, if that one is at work."""
+    """The assets that differ from the present version of the code, if the present version is at work."""
     differing = {asset for asset in own.keys() | present.keys() if own.get(asset) != present.get(asset)}
     if not differing or not needed.isdisjoint(differing):
         return ()

@@ -1,10 +1,10 @@
-"""What a tick sets aside, and why: one ref, arc or launch that raises delays nothing else (rule 11.5).
+"""The subjects that a tick sets aside, and why: a ref, arc or launch that raises delays nothing else (rule 11.5).
 
 No want ends for it, and a later tick tries it again. The reasons of a location's ticks, landing folders and published tables
-become events when they change; the tries, and the pause before the next one, are beside the heartbeats (rule 11.7).
+become events when they change; the tries, and the pause before the next try, are beside the heartbeats (rule 11.7).
 
 A ref or an arc that raised several times in a row rests for a growing time, so that many of them cost a tick little. A process
-that begins, and one that sees another registration, tries all of them.
+that begins, or that sees a new registration, tries all of them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _OF_THE_WHOLE_TICK = (StoreUnusable, NewerStore, IllegalMove)
 OF_LAUNCHES = "the Dagster runs of open launches"
 #: The tries in a row after which the next tick tries again.
 TRIES_WITHOUT_PAUSE = 2
-#: The pause after the one that follows; each further one doubles it.
+#: The pause after the try that follows; each further try doubles the pause.
 FIRST_PAUSE_SECONDS = 5.0
 MAX_PAUSE_SECONDS = 60.0
 #: Doublings until the longest pause.
 _MOST_DOUBLINGS = 4
 #: The kinds of subjects that a tick may leave untried.
 _RESTING = (Subject.REF, Subject.ARC)
-#: Lots and files of one landing folder.
+#: Lots and files of a landing folder.
 MAX_OF_FOLDER = 1_000
 
 _log = logger(__name__)
@@ -59,21 +59,21 @@ class SetAside(dict[str, str]):
         """`resting` are refs and arcs that this tick does not try, with their last reason."""
         super().__init__()
         self.resting = resting
-        #: The kinds of those that are not refs.
+        #: The kinds of the subjects that are not refs.
         self.kinds: dict[str, Subject] = {}
         #: Refs that were tried, and are not set aside for what precedes their launch.
         self.planned: set[str] = set()
 
     @contextmanager
     def guard(self, *names: str, kind: Subject = Subject.REF) -> Iterator[None]:
-        """Set these aside if the block raises. Raises errors of the store, and `IllegalMove`."""
+        """Set `names` aside if the block raises. Raises errors of the store, and `IllegalMove`."""
         try:
             yield
         except Exception as error:
             self.because_of(error, *names, kind=kind)
 
     def because_of(self, error: Exception, *names: str, kind: Subject = Subject.REF) -> None:
-        """Set these aside for an error, whose traceback is logged at the level DEBUG. Raises as `guard` does."""
+        """Set `names` aside for an error, whose traceback is logged at the level DEBUG. Raises as `guard` does."""
         if isinstance(error, _OF_THE_WHOLE_TICK) and not isinstance(error, MissingRow):
             raise error
         _log.debug("databuild: a tick sets aside %s", names, exc_info=error)
@@ -95,7 +95,7 @@ class SetAside(dict[str, str]):
         names: Callable[[T], Iterable[str]],
         kind: Subject = Subject.REF,
     ) -> list[Done]:
-        """The results of `handle` for the items, in one call, or in halves around a missing row (rule 3.5).
+        """The results of `handle` for the items, in a single call, or in halves around a missing row (rule 3.5).
 
         Of a call that raises `MissingRow` nothing is recorded; an item that still raises alone is set aside by its names.
         """
@@ -110,7 +110,7 @@ class SetAside(dict[str, str]):
             return [done for part in halves for done in self.in_parts(part, handle, names, kind)]
 
     def sentences(self) -> list[str]:
-        """One for each reason, with the first names."""
+        """A sentence for each reason, with the first names."""
         names: dict[str, list[str]] = {}
         for name, why in self.items():
             names.setdefault(why, []).append(name)
@@ -133,7 +133,7 @@ class Plannable(NamedTuple):
     inputs: Mapping[Ref, tuple[Ref, ...]]
 
     def with_states(self, engine: Engine, aside: SetAside) -> tuple[list[DueRef], dict[Ref, InstanceState | None]]:
-        """The states of the inputs, and the due refs without those that have a live input whose row is missing (rule 3.5)."""
+        """The states of the inputs, and the due refs without the refs that have a live input whose row is missing (rule 3.5)."""
         states, damaged = engine.queries.input_states(dict.fromkeys(chain.from_iterable(self.inputs.values())))
         if not damaged:
             return self.due, states
@@ -182,7 +182,7 @@ def _inputs_of(
 
 
 class AsideReasons:
-    """The subjects that the ticks of a location have set aside, as one tick finds them."""
+    """The subjects that the ticks of a location have set aside, as a tick finds them."""
 
     def __init__(self, engine: Engine, location: str, datasets: Mapping[int, DatasetSpec]) -> None:
         self._engine, self._location, self._datasets = engine, location, datasets
@@ -196,7 +196,7 @@ class AsideReasons:
         return self._known
 
     def _is_new(self, datasets: Mapping[int, DatasetSpec]) -> bool:
-        """Whether this process has not ticked with these definitions."""
+        """Whether this process has not ticked with the given definitions."""
         key = (AsideReasons, self._location)
         before = self._engine.memory.of(key, dict[int, DatasetSpec])
         self._engine.memory.put(key, datasets)
@@ -208,7 +208,7 @@ class AsideReasons:
         return {name: known[name][1] for name in names if name in known and known[name][0] in _RESTING}
 
     def record(self, actor: str) -> None:
-        """Record the changes since the last tick, and note the tries of this one."""
+        """Record the changes since the last tick, and note the tries of this tick."""
         aside, known = self.aside, self._known
         tried = [name for name in aside if name not in aside.resting]
         left = {name: kind for name, (kind, _) in known.items() if name not in aside and name not in aside.planned}
@@ -304,7 +304,7 @@ def _record(
     ended: Iterable[str],
     actor: str,
 ) -> None:
-    """One event of the reasons found that are not the known ones, and of those that ended."""
+    """Record an event of the reasons that are new, and of the subjects that are no longer set aside."""
     changes: dict[tuple[Subject, str | None], list[str]] = {}
     for name, (kind, why) in found.items():
         if name not in known or not same_reason(known[name][1], why):
@@ -325,7 +325,7 @@ def _resting(engine: Engine, location: str) -> list[str]:
 def _note_tries(
     engine: Engine, location: str, tried: Iterable[str], ended: Iterable[str], *, is_first: bool = False
 ) -> None:
-    """Note one more try of each subject; `is_first` if none was noted before."""
+    """Note a further try of each subject; `is_first` if none was noted before."""
     noted, now = {} if is_first else engine.heartbeats.tries(location), engine.clock()
     numbers = {name: 1 + (noted[name].n if name in noted else 0) for name in tried}
     tries = [Tries(name, n, now, now + pause_after(n)) for name, n in numbers.items()]

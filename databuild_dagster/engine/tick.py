@@ -1,4 +1,4 @@
-"""One bounded pass of the orchestrator (rule 11.1), for the sensor and for the command line.
+"""A bounded pass of the orchestrator (rule 11.1), for the sensor and for the command line.
 
 A tick judges the open launches, then launches due refs. Ticks may overlap and crash anywhere: each step is a command of its
 own, decided again in its transaction, so a second orchestrator does no harm.
@@ -37,11 +37,11 @@ from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.surroundings import Fate, Surrounding
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 
-#: Levels of planning in one tick, each for refs that the dep misses of the one before made due; the next tick continues.
+#: Levels of planning in a tick, each for refs that the dep misses of the level before made due; the next tick continues.
 MAX_LEVELS = 50
-#: Overdue wants of one tick; the next tick finds the others.
+#: Overdue wants of a tick; the next tick finds the rest.
 MAX_OVERDUE_WANTS = 1000
-#: Dagster runs checked in one tick; the next tick checks the others.
+#: Dagster runs checked in a tick; the next tick checks the rest.
 MAX_DAGSTER_RUNS = 500
 #: Why a launch that its orchestrator left is lost: `build` would launch refs that it does not serve (rule 8.9).
 SERVED_IN_PART = "its orchestrator did not start it, and the build that found it needs only some of its refs"
@@ -51,7 +51,7 @@ ACTOR = "orchestrator"
 
 @dataclass
 class TickReport:
-    """The results of one tick."""
+    """The results of a tick."""
 
     #: The last event before it; of several ticks, before the first.
     began_at: int = 0
@@ -78,11 +78,11 @@ class TickReport:
     arrived: list[Ref] = field(default_factory=list)
     #: Refs, arcs and launches that raised, and why; a later tick tries them again (rule 11.5).
     set_aside: SetAside = field(default_factory=SetAside)
-    #: What launches of the location had to wait for.
+    #: Surroundings that launches of the location had to wait for.
     out_of_reach: frozenset[Surrounding] = frozenset()
 
     def add(self, other: TickReport) -> None:
-        """Add the results of a later tick, or of another location's."""
+        """Add the results of a later tick, or of a different location's tick."""
         self.began_at = self.began_at or other.began_at
         self.planned_at = self.planned_at or other.planned_at
         self.lost |= other.lost
@@ -155,7 +155,7 @@ def tick(this: Pass) -> TickReport:
 
 
 def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
-    """Record the wants whose time to live has ended and those past their deadline (rule 5.5).
+    """Record the wants whose time to live has ended, and the wants past their deadline (rule 5.5).
 
     Deadlines first: a want that expires at the same time has missed its deadline too.
     """
@@ -178,7 +178,7 @@ def _ended(engine: Engine, command: type[c.MissSlas | c.ExpireWants], want_ids: 
 
 
 def _handle(engine: Engine, command: c.Command) -> Outcome | None:
-    """Handle a command; None if it is refused, because another process was faster."""
+    """Handle a command; None if it is refused, because a second process was faster."""
     try:
         return engine.handle(command, actor=ACTOR)
     except Refused:
@@ -200,7 +200,7 @@ def _carry_out(this: Pass, plan: Plan, report: TickReport) -> list[str]:
 
 
 def _miss(this: Pass, report: TickReport, missed: c.BufferMissed, runs: Sequence[BufferedRun]) -> list[str]:
-    """Record the dep misses of these job runs."""
+    """Record the dep misses of `runs`."""
     ids = {run.job_run_id for run in runs}
     misses = tuple(miss for miss in missed.misses if miss.job_run_id in ids)
     part = msgspec.structs.replace(missed, launch_id=this.engine.new_id(), runs=tuple(runs), misses=misses)
@@ -212,7 +212,7 @@ def _miss(this: Pass, report: TickReport, missed: c.BufferMissed, runs: Sequence
 def _launch(
     this: Pass, report: TickReport, command: c.BufferLaunch, order: LaunchOrder, runs: Sequence[BufferedRun]
 ) -> list[str]:
-    """Launch these job runs; returns the job, unless another process was faster."""
+    """Launch `runs`; returns the job, unless a second process was faster."""
     if len(runs) < len(command.runs):
         command = msgspec.structs.replace(command, launch_id=this.engine.new_id(), runs=tuple(runs))
         assets = tuple(dict.fromkeys(map(asset_of, _refs_of(*runs))))
@@ -230,7 +230,7 @@ def _refs_of(*runs: BufferedRun) -> list[Ref]:
 
 
 def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickReport) -> None:
-    """Declare launches of any location lost; start those of this location again that never reached Dagster."""
+    """Declare launches of any location lost; start launches of this location again that never reached Dagster."""
     dagster_runs = this.launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
     heartbeats, seen_at = look_at(this.engine, this.judge, [launch.launch_id for launch in out])
     for launch in out:
@@ -294,7 +294,7 @@ def _declare_lost(
 
 
 def _why_no_order(engine: Engine, launch: LaunchView) -> str | None:
-    """Its location has no such asset or partition any longer, so Dagster would refuse the order, and others with it."""
+    """Why Dagster would refuse the order, and other orders with it: its location no longer has such an asset or partition."""
     for run in _queued(engine, launch):
         for ref in run.refs:
             dataset = engine.queries.dataset(asset_of(ref))
@@ -378,7 +378,7 @@ def _follow_plain(
 
 
 def _end_of_plain(engine: Engine, run: JobRunView, dagster_run: DagsterRunState, foreign: Foreign) -> c.Command:
-    """Its own materialization counts, even if the run failed later; an earlier one does not."""
+    """End `run`: its own materialization counts, even if the Dagster run failed later; an earlier materialization does not."""
     if dagster_run.status is DagsterRunStatus.CANCELED:
         return c.CancelJobRuns(job_run_ids=(run.id,), reason=f"Dagster run {dagster_run.dagster_run_id} was canceled")
     seen = foreign.observe(run.refs)
@@ -399,14 +399,14 @@ def _end_of_plain(engine: Engine, run: JobRunView, dagster_run: DagsterRunState,
 class _Watch(Cursor, frozen=True, kw_only=True):
     """The waiting Dagster runs, as far as the log has been followed."""
 
-    #: Dagster runs in an order; the last checked ones come last.
+    #: Dagster runs in an order; the last checked runs come last.
     waiting: dict[str, None]
 
 
 def give_up_for_ended(
     engine: Engine, launcher: Launcher, judge: Judge, actor: str, *, head: int | None = None
 ) -> list[str]:
-    """Give up the delegations of Dagster runs that have ended; returns these runs. `head` is as for `LogFollower`."""
+    """Give up the delegations of Dagster runs that have ended; returns their ids. `head` is as for `LogFollower`."""
     waiting = _waiting(engine, head)
     if not waiting:
         return []
@@ -433,7 +433,7 @@ def give_up_for_ended(
 
 
 def _forget(waiting: dict[str, None], run_ids: Iterable[str]) -> None:
-    """Remove one by one, because another thread's tick may add to them meanwhile."""
+    """Remove each id by itself, because the tick of a second thread may add ids meanwhile."""
     for run_id in run_ids:
         waiting.pop(run_id, None)
 

@@ -1,4 +1,4 @@
-"""The arguments of one pass of the orchestrator, and its limits (rule 11.1)."""
+"""The arguments of a pass of the orchestrator, and its limits (rule 11.1)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from databuild_dagster.store.log import Head
 
 @dataclass(frozen=True)
 class TickLimits:
-    """The limits of one tick."""
+    """The limits of a tick."""
 
-    #: Launches buffered by one tick.
+    #: Launches buffered by a tick.
     launches: int = 20
     #: Open launches of the location, from any orchestrator.
     open_launches: int = 20
-    #: Due refs in one level of planning.
+    #: Due refs in a level of planning.
     due_refs: int = 10_000
-    #: Executors of one operation, queued or running at once.
+    #: Executors of an operation, queued or running at once.
     executors: int = 2
 
 
@@ -32,7 +32,7 @@ DEFAULT_LIMITS = TickLimits()
 
 @dataclass(frozen=True)
 class Pass:
-    """One tick of one code location's orchestrator (rule 11.1)."""
+    """A tick of a code location's orchestrator (rule 11.1)."""
 
     engine: Engine
     location: str
@@ -44,12 +44,12 @@ class Pass:
     limits: TickLimits = DEFAULT_LIMITS
     #: Finds the output of lost job runs; None: they are always built again.
     remains: Remains | None = None
-    #: Seconds to the next tick; 0 if this one is the only one.
+    #: Seconds to the next tick; 0 if this tick is the only tick.
     interval_seconds: float = 0.0
     #: The registered datasets of all locations by id, and the log's end; the tick reads what is None.
     datasets: Mapping[int, DatasetSpec] | None = None
     head: Head | None = None
-    #: The tick launches only these refs and what they need (rule 8.9); None: all due refs of the location.
+    #: The tick launches only `serving` and what its refs need (rule 8.9); None: all due refs of the location.
     serving: Collection[Ref] | None = None
     #: Asked for refs that would be built, before their inputs are missed.
     providers: Sequence[Provider] = ()

@@ -1,7 +1,7 @@
 """The id of a command, by which it is done once, and from it the ids of its events (rule 3.3).
 
 An id may carry a fingerprint of what is asked: `ID#=FINGERPRINT`. The first event of the command keeps the fingerprint, so the
-same id with another request is refused. An id without a fingerprint names its command for every request.
+same id with a different request is refused. An id without a fingerprint names its command for every request.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def is_possible(command_id: str) -> bool:
 
 
 def bare(command_id: str) -> str:
-    """The id of the command, from the id of one of its events or from an id with a fingerprint."""
+    """The id of the command, from the id of any of its events or from an id with a fingerprint."""
     return command_id.partition(CONTINUATION)[0]
 
 
 def of_attempt(command_id: str | None, attempt: int) -> str | None:
-    """The id of a further attempt at a command, because an id has one answer; that of the first one is the command's."""
+    """The id of a further attempt at a command, because an id has a single answer; the first attempt has the id of the command."""
     if command_id is None or attempt == 0:
         return command_id
     id, mark, fingerprint = command_id.partition(CONTINUATION)
@@ -44,5 +44,5 @@ def of_attempt(command_id: str | None, attempt: int) -> str | None:
 
 
 def is_of_another_request(command_id: str, first_event: str) -> bool:
-    """Whether an id carries a fingerprint, and the first event that was recorded under the id has another one or none."""
+    """Whether an id carries a fingerprint, and the first event that was recorded under the id has a different fingerprint or none."""
     return CONTINUATION in command_id and command_id != first_event

@@ -28,7 +28,7 @@ class RegisterDatasets(Command, frozen=True, kw_only=True):
 
 
 class CreateWants(Command, frozen=True, kw_only=True):
-    """Record wants under one request. Each inner tuple is one want, all or nothing (rule 5.4).
+    """Record wants under a single request. Each inner tuple is a want, all or nothing (rule 5.4).
 
     Refused: a malformed ref, a ref named twice, an unknown asset, a key outside the partitions, a TTL that is not positive.
     """
@@ -44,16 +44,16 @@ class CreateWants(Command, frozen=True, kw_only=True):
     data_timestamp: float | None = None
     #: Taint live and failed refs first, so that they are built again (rule 8.7).
     rebuild: bool = False
-    #: The same for refs that another code version has built.
+    #: The same for refs that a different code version has built.
     fresh: bool = False
     #: A failed input ends also the builds of the other missing inputs (rule 6.14).
     fail_fast: bool = False
 
 
 class CancelWants(Command, frozen=True, kw_only=True):
-    """Cancel wants, by want id or request id, and what is kept for those that failed (rules 6.10, 6.14).
+    """Cancel wants, by want id or request id, and the wants kept for failed wants (rules 6.10, 6.14).
 
-    Queued job runs without another want are canceled with them, running ones only with `terminate`.
+    Queued job runs without a further want are canceled too, running job runs only with `terminate`.
     """
 
     ids: tuple[str, ...]
@@ -74,7 +74,7 @@ class MissSlas(Command, frozen=True, kw_only=True):
 
 
 class BufferLaunch(Command, frozen=True, kw_only=True):
-    """Take the leases of one launch of the orchestrator. Refs that are not due by now are left out."""
+    """Take the leases of a launch of the orchestrator. Refs that are not due by now are left out."""
 
     launch_id: str
     job: str
@@ -85,7 +85,7 @@ class BufferLaunch(Command, frozen=True, kw_only=True):
 
 
 class RunMiss(msgspec.Struct, frozen=True):
-    """One job run's missing refs, by impacted output."""
+    """The missing refs of a job run, by impacted output."""
 
     job_run_id: str
     impacted: dict[Ref, tuple[Ref, ...]]
@@ -94,7 +94,7 @@ class RunMiss(msgspec.Struct, frozen=True):
 
 
 class BufferMissed(Command, frozen=True, kw_only=True):
-    """Record that declared inputs are missing before a launch: lease and dep miss in one step, without a process (rule 6.3)."""
+    """Record that declared inputs are missing before a launch: lease and dep miss in a single step, without a process (rule 6.3)."""
 
     launch_id: str
     job: str
@@ -106,7 +106,7 @@ class BufferMissed(Command, frozen=True, kw_only=True):
 
 
 class StartLaunch(Command, frozen=True, kw_only=True):
-    """Start a launch in a Dagster run. Raises `AlreadyStarted` for the second one (rule 6.9)."""
+    """Start a launch in a Dagster run. Raises `AlreadyStarted` for the second Dagster run (rule 6.9)."""
 
     launch_id: str
     dagster_run_id: str
@@ -115,7 +115,7 @@ class StartLaunch(Command, frozen=True, kw_only=True):
 
 
 class ClaimRefs(Command, frozen=True, kw_only=True):
-    """Ask for refs of one job from a Dagster run that is not a launch (rule 8.1): build, join, reuse or refused, per ref.
+    """Ask for refs of a job from a Dagster run that is not a launch (rule 8.1): build, join, reuse or refused, per ref.
 
     Without `may_build` an answer with a ref to build records nothing: it shows the refs that would be built.
     """
@@ -135,7 +135,7 @@ class ClaimRefs(Command, frozen=True, kw_only=True):
 
 
 class GiveUpDelegations(Command, frozen=True, kw_only=True):
-    """End the active delegations of a requester to these refs, or to all."""
+    """End the active delegations of a requester to `refs`; to all refs if empty."""
 
     requester: str
     reason: str
@@ -143,7 +143,7 @@ class GiveUpDelegations(Command, frozen=True, kw_only=True):
 
 
 class SucceedJobRuns(Command, frozen=True, kw_only=True):
-    """Report that job runs wrote their data. Raises `StaleJobRun` when one of them is not running: fencing."""
+    """Report that job runs wrote their data. Raises `StaleJobRun` when any of them is not running: fencing."""
 
     runs: tuple[RunSuccess, ...]
 
@@ -155,12 +155,12 @@ class MissDeps(Command, frozen=True, kw_only=True):
 
 
 class RunFailure(msgspec.Struct, frozen=True):
-    """The error of one job run; `kind` is "hard" or "transient" (rule 6.8)."""
+    """The error of a job run; `kind` is "hard" or "transient" (rule 6.8)."""
 
     job_run_id: str
     error: str
     kind: str = "hard"
-    #: Of a transient one, what was found out of reach (rule 6.17).
+    #: Of a transient error, what was found out of reach (rule 6.17).
     owner: Surrounding | None = None
 
 
@@ -191,14 +191,14 @@ class LoseLaunches(Command, frozen=True, kw_only=True):
 class TaintPartitions(Command, frozen=True, kw_only=True):
     """Mark canonical instances as wrong, all or none (rule 7.1).
 
-    `uuids` names instances that were live once; `downstream` covers all instances that were or will be built from these, by
+    `uuids` names instances that were live once; `downstream` covers all instances that were or will be built from the marked instances, by
     recorded inputs (rule 7.3).
     """
 
     refs: tuple[Ref, ...] = ()
     reason: str
     uuids: tuple[str, ...] = ()
-    #: Instances that a check has read: those that are live and that readers still see are marked.
+    #: Instances that a check has read: an instance that is live and that readers still see is marked.
     seen: tuple[str, ...] = ()
     downstream: bool = False
     taint_id: str | None = None
@@ -214,7 +214,7 @@ class UntaintPartitions(Command, frozen=True, kw_only=True):
 class RevertCanonical(Command, frozen=True, kw_only=True):
     """Make an earlier instance of a ref canonical (rule 7.4).
 
-    Refused while the ref is leased, for an instance that was never live, and, without `force`, for one that was built from an
+    Refused while the ref is leased, for an instance that was never live, and, without `force`, for an instance that was built from an
     instance under a downstream taint. The caller checks that its data exists.
     """
 
@@ -227,7 +227,7 @@ class RevertCanonical(Command, frozen=True, kw_only=True):
 class PausePartitions(Command, frozen=True, kw_only=True):
     """Keep refs from being launched, all or none (rule 6.13). Their queued job runs are canceled, and their wants stay open.
 
-    A ref without a partition key names every partition of its asset, also those to come.
+    A ref without a partition key names every partition of its asset, also future partitions.
     """
 
     refs: tuple[Ref, ...]
@@ -246,7 +246,7 @@ class ResumePartitions(Command, frozen=True, kw_only=True):
 
 
 class RetryRefs(Command, frozen=True, kw_only=True):
-    """Taint the causes why these refs failed, and repeat the wants that failed by them (rule 6.6)."""
+    """Taint the causes why `refs` failed, and repeat the wants that failed because of `refs` (rule 6.6)."""
 
     refs: tuple[Ref, ...]
     reason: str = ""
@@ -258,7 +258,7 @@ class Published(msgspec.Struct, frozen=True):
     uuid: str
     ref: Ref
     seq: int
-    #: Arc to those of its partition keys that this wakes, as far as the caller has asked the catalog: a mapping may take
+    #: Arc to the partition keys that this instance wakes, as far as the caller has asked the catalog: a mapping may take
     #: milliseconds, and a decision holds the write lock.
     woken: dict[str, tuple[str | None, ...]] = {}
 
@@ -266,13 +266,13 @@ class Published(msgspec.Struct, frozen=True):
 class FireArcs(Command, frozen=True, kw_only=True):
     """Fire arcs for the instances that became live up to an event of the log (rule 10.5).
 
-    `published` holds all instances that can wake an arc since the least advanced one. An arc that is further by now skips those
+    `published` holds all instances that can wake an arc after the least advanced arc's seq. An arc that is further by now skips instances
     that it has seen.
     """
 
     up_to_seq: int
     published: tuple[Published, ...] = ()
-    #: The arcs that were followed, each with the registration by which it was in force then; None for all. Another arc stays
+    #: The arcs that were followed, each with the registration by which it was in force then; None for all. Any other arc stays
     #: where it is: its mapping raised, or it came back since, and earlier instances have to wake it.
     followed: dict[str, int] | None = None
 
@@ -287,7 +287,7 @@ class RemoveManifests(Command, frozen=True, kw_only=True):
     reason: str
     #: Also tainted instances without a successor.
     tainted: bool = False
-    #: They hold rows that this request erases: only those that a reader or a job run uses stay (rule 10.11).
+    #: They hold rows that this request erases: only instances that a reader or a job run uses stay (rule 10.11).
     erasure: Erasure | None = None
 
 
@@ -298,10 +298,10 @@ class FinishRemovals(Command, frozen=True, kw_only=True):
 
 
 class ReplaceFiles(Command, frozen=True, kw_only=True):
-    """Record other files with the rows of a live instance, or with those that stay of them, as an instance of its own
+    """Record other files with the rows of a live instance, or with the rows that stay after an erasure, as a new instance
     (rules 9.8, compact, and 10.11).
 
-    Raises `CanonicalMoved` if readers see another instance by now, or the instance is not live.
+    Raises `CanonicalMoved` if readers see a different instance by now, or the instance is not live.
     """
 
     ref: Ref
@@ -309,14 +309,14 @@ class ReplaceFiles(Command, frozen=True, kw_only=True):
     uuid: str
     job_run_id: str
     manifest: ManifestFact
-    #: Rows of it were erased: the others are these.
+    #: Rows of the instance were erased: the files have the remaining rows.
     erased: bool = False
 
 
 class ArriveLots(Command, frozen=True, kw_only=True):
     """Record data of refs from outside. A leased ref is refused; a known origin is left out.
 
-    `seen` has the canonical instance that the caller saw, by ref, None for none: with another one the command is refused.
+    `seen` has the canonical instance that the caller saw, by ref, None for none: for any other, the command is refused.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -331,9 +331,9 @@ class ChangeSetAside(Command, frozen=True, kw_only=True):
 
 
 class InvokeMeta(Command, frozen=True, kw_only=True):
-    """Evaluate statements on the meta storage in order, each on the result of those before it (rule 9.1).
+    """Evaluate statements on the meta storage in order, each on the result of the statements before it (rule 9.1).
 
-    All keys that they touch get one revision: the event's seq. The event is recorded even if they touch none.
+    All keys that they touch get the same revision: the event's seq. The event is recorded even if they touch none.
     """
 
     statements: tuple[Statement, ...]

@@ -3,12 +3,12 @@
 | constraint         | a row offends when                                                              |
 |--------------------|---------------------------------------------------------------------------------|
 | not_null           | the column is null                                                              |
-| unique             | another row of the partition has the same values, none of them null             |
+| unique             | a second row of the partition has the same values, none of them null            |
 | range              | the column is below `low` or above `high`; both ends belong to the range        |
 | regex              | the text holds no match                                                         |
 | accepted_values    | the column, as text, is none of the values                                      |
 | expression         | the SQL expression is false                                                     |
-| narrow_type        | the value would be another one, or none, as the narrower type                   |
+| narrow_type        | the value would be different, or none, as the narrower type                    |
 
 As for a CHECK of SQL, null offends only `not_null`.
 """
@@ -45,12 +45,12 @@ class Constraint(msgspec.Struct, frozen=True, tag_field="rule", forbid_unknown_f
 
     @property
     def columns_named(self) -> tuple[str, ...]:
-        """The columns that have to exist; Spark finds those of an expression."""
+        """The columns that have to exist; Spark finds the columns of an expression."""
         return ()
 
 
 class OfColumn(Constraint, frozen=True):
-    """A constraint on one column."""
+    """A constraint on a column."""
 
     column: str
 
@@ -147,12 +147,12 @@ FORMS: dict[str, tuple[str, str]] = {
     "narrow_type": ("COLUMN=TYPE", "narrow_type: {column: flight, type: smallint}"),
 }
 
-#: What Python's regular expressions refuse as Java's do. They differ in the rest.
+#: Errors that Python's and Java's regular expressions have in common.
 _BAD_PATTERN = re.compile("missing \\)|unbalanced|unterminated|nothing to repeat|min repeat|end of pattern")
-#: The largest number of a rule that is no float: records hold no longer ones.
+#: The largest number of a rule that is no float: records hold no longer numbers.
 _MAX_INT = 2**63 - 1
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-#: The field of a rule with one value.
+#: The field of a rule with a single value.
 _ONLY_FIELD = {"not_null": "column", "unique": "columns", "expression": "sql"}
 _SECOND_FIELD = {"regex": "pattern", "accepted_values": "values", "narrow_type": "type"}
 
@@ -183,7 +183,7 @@ def typed_constraint(rule: str, text: str) -> AnyConstraint:
 
 
 def listed_constraints(entries: Any, where: str) -> tuple[AnyConstraint, ...]:
-    """The constraints of a file: a list, or `{"rules": list}`, each entry one rule with its facts. Raises `BadConstraint`."""
+    """The constraints of a file: a list, or `{"rules": list}`, each entry a rule with its facts. Raises `BadConstraint`."""
     if isinstance(entries, Mapping):
         entries = entries.get("rules")
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
@@ -247,7 +247,7 @@ def _constraint(fields: dict[str, Any], bad: Any) -> AnyConstraint:
 
 
 def why_senseless(constraint: AnyConstraint) -> str:
-    """The fault of a constraint for any columns; empty without one. Code can make senseless ones."""
+    """The fault of a constraint for any columns; empty without a fault. Code can make senseless constraints."""
     match constraint:
         case Unique(columns=columns) if not columns or len(set(columns)) != len(columns):
             return "it names no column, or one twice"
@@ -281,7 +281,7 @@ def _is_finite(bound: Bound | None) -> bool:
 
 
 def _why_no_pattern(pattern: str) -> str:
-    """The fault that a pattern has in any language; empty without one."""
+    """The fault that a pattern has in any language; empty without a fault."""
     try:
         with warnings.catch_warnings(action="ignore"):
             re.compile(pattern)

@@ -26,7 +26,7 @@ class Answer(Label):
 class DelegationOutcome(Label):
     """The outcome of a delegation."""
 
-    #: An active one, whose ref is neither live nor failed yet.
+    #: An active delegation, whose ref is neither live nor failed yet.
     WAITING = "waiting"
     LIVE = "live"
     FAILED = "failed"
@@ -52,7 +52,7 @@ class DelegationCause(Label):
 
 _S, _A, _O, _C = InstanceState, Answer, DelegationOutcome, DelegationCause
 
-#: A request that asks again has a new delegation in place of its old one, as a ref has a new instance.
+#: A request that asks again has a new delegation in place of its old delegation, as a ref has a new instance.
 DELEGATION = Machine[DelegationOutcome, DelegationCause](
     "delegation",
     [
@@ -79,7 +79,7 @@ ANSWERS: dict[InstanceState | None, Answer] = {
 
 
 def while_paused(answer: Answer, state: InstanceState | None) -> Answer:
-    """The answer to a Dagster run for a paused ref (rule 6.13): a build goes on, and another one does not begin."""
+    """The answer to a Dagster run for a paused ref (rule 6.13): a running build continues, and a new build does not begin."""
     goes_on = answer is Answer.REUSE or (answer is Answer.JOIN and state is InstanceState.BUILDING)
     return answer if goes_on else Answer.REFUSE
 

@@ -16,7 +16,7 @@ from databuild_dagster.model.refs import Ref
 
 #: Decoded registrations in memory; a code location has some hundreds at most.
 MAX_UNPACKED = 2_000
-#: The location of assets without a deployed one, such as a script's `materialize([…])`. It owns no dataset.
+#: The location of assets without a deployed location, such as a script's `materialize([…])`. It owns no dataset.
 AD_HOC_LOCATION = "(ad hoc)"
 
 
@@ -49,7 +49,7 @@ _FOREIGN = (DatasetKind.PLAIN, DatasetKind.SOURCE)
 
 
 class InputSpec(msgspec.Struct, frozen=True):
-    """One declared input of a dataset: the asset, its partition mapping (opaque), and the parameter that reads it."""
+    """A declared input of a dataset: the asset, its partition mapping (opaque), and the parameter that reads it."""
 
     asset: str
     mapping: str | None = None
@@ -62,7 +62,7 @@ class InputSpec(msgspec.Struct, frozen=True):
 class ArcSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The sources whose new live instances make a dataset wanted (rule 10.5)."""
 
-    #: A source that is a declared input has to be live too; the others only wake the arc.
+    #: A source that is a declared input has to be live too; the other sources only wake the arc.
     sources: tuple[InputSpec, ...]
     #: A new instance of a source rebuilds a live lot.
     follow_late: bool = False
@@ -85,7 +85,7 @@ class PartitionType(StrEnum):
 
 
 class PartitionColumn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column of a published table that has a partition key, or one dimension of it."""
+    """A column of a published table that has a partition key, or a dimension of it."""
 
     name: str
     type: PartitionType = PartitionType.STRING
@@ -105,7 +105,7 @@ class TableSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     catalog: str = ""
     #: The warehouse of the table; empty for the home's own.
     warehouse: str = ""
-    #: One per dimension of the partition key; none for a dataset without partitions.
+    #: A column for each dimension of the partition key; none for a dataset without partitions.
     columns: tuple[PartitionColumn, ...] = ()
     #: Tainted instances stay in the table.
     keep_tainted: bool = False
@@ -114,7 +114,7 @@ class TableSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DatasetSpec(msgspec.Struct, frozen=True):
-    """One dataset as its code location registered it."""
+    """A dataset as its code location registered it."""
 
     asset: str
     #: Assets with the same name are outputs of one job.
@@ -130,9 +130,9 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     concurrency: int | None = None
     #: Absent without an arc, so that the registration stays the text that older versions wrote.
     arc: ArcSpec | msgspec.UnsetType = msgspec.UNSET
-    #: The version by which programs outside Dagster know it, from a tag; absent without one.
+    #: The version by which programs outside Dagster know it, from a tag; absent without a version.
     version: str | msgspec.UnsetType = msgspec.UNSET
-    #: The open table that it is published as; absent without one.
+    #: The open table that it is published as; absent without a table.
     table: TableSpec | msgspec.UnsetType = msgspec.UNSET
     #: The pages may show a few of its rows; absent where its author has not allowed it.
     sample: bool | msgspec.UnsetType = msgspec.UNSET
@@ -145,14 +145,14 @@ class Standing(StrEnum):
 
     #: It registers the dataset.
     OWN = "own"
-    #: It declares the asset as a source, and another location has registered it.
+    #: It declares the asset as a source, and a different location has registered it.
     KNOWN = "known"
-    #: Another location can build it. One asset has one owner, or the two would overwrite each other.
+    #: A different location can build it. An asset has a single owner, because two owners would overwrite each other.
     TAKEN = "taken"
 
 
 def standing_of(declared: DatasetSpec, present: DatasetSpec | None) -> Standing:
-    """A location that can build a dataset precedes one that reads it; among equals, the first one does (rule 5.7)."""
+    """A location that can build a dataset precedes a location that reads it; among equals, the first location does (rule 5.7)."""
     if present is None or present.location in (declared.location, AD_HOC_LOCATION):
         return Standing.OWN
     if declared.kind is DatasetKind.SOURCE:
@@ -160,7 +160,7 @@ def standing_of(declared: DatasetSpec, present: DatasetSpec | None) -> Standing:
     return Standing.OWN if present.kind is DatasetKind.SOURCE else Standing.TAKEN
 
 
-#: The words of `why_not` about a key of quite another definition; a key in time may come before the first one, for example.
+#: The words of `why_not` about a key of a quite different definition; a key in time may come before the first partition, for example.
 NO_KEY = "is not one of its partitions"
 NO_KEYS = "is not a key of its dimensions"
 
@@ -178,10 +178,10 @@ class Catalog(Protocol):
         """The keys that the dataset's definition does not have, also not at a later time: readers leave them out."""
 
     def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:
-        """Whether a key of the dataset meant another window of time under the partitions `before` (rule 2.6)."""
+        """Whether a key of the dataset meant a different window of time under the partitions `before` (rule 2.6)."""
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
-        """The declared input refs of one partition, through the partition mappings; each once."""
+        """The declared input refs of a partition, through the partition mappings; each once."""
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
         """The existing partition keys of a dataset that have a source's partition among their inputs: `inputs` backwards."""
@@ -189,7 +189,7 @@ class Catalog(Protocol):
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
-        """The keys in the order of the definition, cut into sets that one Dagster run can host (rule 11.2)."""
+        """The keys in the order of the definition, cut into sets that a single Dagster run can host (rule 11.2)."""
 
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
         """An input's partitions depend on the output's partition key, by its declared mapping alone."""

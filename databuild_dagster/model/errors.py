@@ -95,16 +95,16 @@ def _shown(fact: Any) -> Any:
 
 
 def near_names(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
-    """The names that are spelled almost alike; empty without one."""
+    """The names that are spelled almost alike; empty without such a name."""
     return " or ".join(difflib.get_close_matches(name, sorted(set(names)), n=3, cutoff=likeness))
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str, likeness: float = 0.6) -> str:
-    """The hint for a name that does not exist: the names near to it, else another advice."""
+    """The hint for a name that does not exist: the names near to it, else `otherwise`."""
     return f"Did you mean {near}?" if (near := near_names(name, names, likeness)) else otherwise
 
 
-#: Ids are alike when all but a few letters are: those of one minute have half of their letters in common.
+#: Ids are alike when all but a few letters are: ids of the same minute have half of their letters in common.
 LIKENESS_OF_IDS = 0.85
 
 
@@ -122,7 +122,7 @@ class NotFound(DatabuildError):
     hint = "{suggestion}"
 
     def __init__(self, *, names: Iterable[str] = (), **facts: Any) -> None:
-        """`names` are those that exist, as far as the caller knows."""
+        """`names` are the existing names, as far as the caller knows."""
         listed = f"{command} lists what exists." if (command := _LISTS.get(facts.get("kind", ""))) else ""
         facts.setdefault("suggestion", did_you_mean(str(facts.get("name")), names, listed, LIKENESS_OF_IDS))
         super().__init__(**facts)

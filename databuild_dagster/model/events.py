@@ -1,6 +1,6 @@
 """The facts of the log (rule 3.6). A stored name and shape is permanent.
 
-An event carries a decision, with every id and time that the fold needs. Facts about many entities of one command are one event
+An event carries a decision, with every id and time that the fold needs. Facts about many entities of a command are a single event
 with many entries. The stored name of an event is its tag, not the name of its class.
 """
 
@@ -19,7 +19,7 @@ class Fact(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 
 
 class WantFact(msgspec.Struct, frozen=True):
-    """One want of a request."""
+    """A want of a request."""
 
     id: str
     refs: tuple[Ref, ...]
@@ -117,7 +117,7 @@ class JobRunStarted(Fact, frozen=True, tag="JobRunStarted"):
 
     launch_id: str
     dagster_run_id: str
-    #: The hosting process, identified so that another process can see if it exists.
+    #: The hosting process, identified so that any process can see if it exists.
     holder: str
     job_run_ids: tuple[str, ...]
     #: None for a plain asset, and in events of older versions, which ignore it.
@@ -136,7 +136,7 @@ class ManifestFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One output of a job run that succeeded: from exactly which instances it was made (rule 4.6)."""
+    """An output of a job run that succeeded: from exactly which instances it was made (rule 4.6)."""
 
     ref: Ref
     #: Input ref to the uuid that was read.
@@ -149,35 +149,35 @@ class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunSuccess(msgspec.Struct, frozen=True):
-    """One job run that succeeded, with all its outputs."""
+    """A job run that succeeded, with all its outputs."""
 
     job_run_id: str
     outputs: tuple[OutputFact, ...]
 
 
 class JobRunSucceeded(Fact, frozen=True, tag="JobRunSucceeded"):
-    """Job runs wrote their outputs; these are live."""
+    """Job runs wrote their outputs; the outputs are live."""
 
     runs: tuple[RunSuccess, ...]
 
 
 class ImpactFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One output that cannot be built yet, with the verdict of decide."""
+    """An output that cannot be built yet, with the verdict of decide."""
 
     ref: Ref
     missing: tuple[Ref, ...]
     #: "wait", "unbuildable", "cycle" or "too_many_misses".
     verdict: str = "wait"
-    #: Why it cannot be built; of one that waits, how its live inputs are damaged (rule 6.16).
+    #: Why it cannot be built; of an output that waits, how its live inputs are damaged (rule 6.16).
     reason: str = ""
-    #: In version 1 only: the refs of the cycle, this one first; the others are failed by the same event.
+    #: In version 1 only: the refs of the cycle, this ref first; the same event fails the other refs.
     cycle: tuple[Ref, ...] = ()
-    #: Of an output that does not wait: the missing refs that exist. The job run found them, and its next one is held for them.
+    #: Of an output that does not wait: the missing refs that exist. The job run found them, and the next job run is held for them.
     learned: tuple[Ref, ...] = ()
 
 
 class RunMissFact(msgspec.Struct, frozen=True):
-    """One job run that missed inputs."""
+    """A job run that missed inputs."""
 
     job_run_id: str
     impacted: tuple[ImpactFact, ...]
@@ -194,7 +194,7 @@ class JobRunDepMissed(Fact, frozen=True, tag="JobRunDepMissed"):
 
 
 class RunFailureFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One job run that failed or was lost: the refs that are retried, and when; all others failed for good."""
+    """A job run that failed or was lost: the refs that are retried, and when; all other refs failed for good."""
 
     job_run_id: str
     error: str
@@ -247,7 +247,7 @@ class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
 
 
 class DelegationFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One ref that another job run builds, or has built, for the requester (rule 8.1)."""
+    """A ref that a foreign job run builds, or has built, for the requester (rule 8.1)."""
 
     ref: Ref
     #: `coordination.Answer`: "joined", "reused" or "refused".
@@ -260,7 +260,7 @@ class DelegationFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PartitionDelegated(Fact, frozen=True, tag="PartitionDelegated"):
-    """A request does not build these refs itself: it joins, reuses or is refused."""
+    """A request does not build some refs itself: it joins, reuses or is refused."""
 
     #: The request id of wants, or the Dagster run.
     requester: str
@@ -268,7 +268,7 @@ class PartitionDelegated(Fact, frozen=True, tag="PartitionDelegated"):
 
 
 class DelegationGivenUp(Fact, frozen=True, tag="DelegationGivenUp"):
-    """A requester does not wait any longer for builds of others (rule 8.3)."""
+    """A requester does not wait any longer for foreign builds (rule 8.3)."""
 
     requester: str
     refs: tuple[Ref, ...]
@@ -303,9 +303,9 @@ class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
 
 
 class PartitionsPaused(Fact, frozen=True, tag="PartitionsPaused"):
-    """Nothing launches these refs until they are resumed (rule 6.13)."""
+    """Nothing launches `refs` until they are resumed (rule 6.13)."""
 
-    #: A ref without a partition key names every partition of its asset, also those to come.
+    #: A ref without a partition key names every partition of its asset, also future partitions.
     refs: tuple[Ref, ...]
     reason: str
     #: The pause ends by itself at this time; None for a pause that only a resume ends.
@@ -313,7 +313,7 @@ class PartitionsPaused(Fact, frozen=True, tag="PartitionsPaused"):
 
 
 class PartitionsResumed(Fact, frozen=True, tag="PartitionsResumed"):
-    """The pauses of these names ended."""
+    """The pauses of `refs` ended."""
 
     refs: tuple[Ref, ...]
     reason: str = ""
@@ -345,7 +345,7 @@ class RemovalFinished(Fact, frozen=True, tag="RemovalFinished"):
 
 
 class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Data of one ref from outside; the job run id gives the instance its uuid (rule 4.2)."""
+    """Data of a ref from outside; the job run id gives the instance its uuid (rule 4.2)."""
 
     job_run_id: str
     ref: Ref
@@ -363,7 +363,7 @@ class LotArrived(Fact, frozen=True, tag="LotArrived"):
 
 
 class ArcFiring(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An instance of one of its sources has woken an arc, once."""
+    """An instance of a source has woken an arc, once."""
 
     arc: str
     #: The instance's uuid.
@@ -392,7 +392,7 @@ class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
 
 
 class AsideFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Subjects of one kind with a new reason; without a reason they are set aside no longer."""
+    """Subjects of a kind with a new reason; without a reason they are set aside no longer."""
 
     #: `set_aside.Subject`
     kind: str
@@ -410,7 +410,7 @@ class SetAsideChanged(Fact, frozen=True, tag="SetAsideChanged"):
 class MetaInvoked(Fact, frozen=True, tag="MetaInvoked"):
     """An invoke on the meta storage, with its results and writes. Its seq is the revision (rule 9.1)."""
 
-    #: One for each statement.
+    #: An answer for each statement.
     answers: tuple[bool | int | bytes | None, ...]
     #: Prefixes whose keys were removed, before the writes below.
     cleared: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ def logger(name: str) -> logging.Logger:
 
 
 def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
-    """Warn in one sentence with the error in it. The traceback follows if the logger's level is DEBUG."""
+    """Warn in a single sentence with the error in it. The traceback follows if the logger's level is DEBUG."""
     shown = error if log.isEnabledFor(logging.DEBUG) else None
     log.warning("databuild: %s: %s: %s", what, type(error).__name__, one_line(error), exc_info=shown)
 

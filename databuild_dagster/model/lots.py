@@ -19,13 +19,13 @@ from databuild_dagster.model.refs import Ref
 DAY_SECONDS = 86_400
 #: Digits of the number of an interval.
 DIGITS = 3
-#: Parts of one lot at most: each has its own call, manifest and files.
+#: Parts of a lot at most: each has its own call, manifest and files.
 MAX_PARTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class LotUnit:
-    """The length of a lot. Lots are half-open: the next one begins where one ends."""
+    """The length of a lot. Lots are half-open: the next lot begins where a lot ends."""
 
     #: The ISO 8601 duration in a lot id.
     token: str
@@ -61,9 +61,9 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """How often an interval begins: that of a lot unit, or one that Clusterless has no lots for, such as a month."""
+    """How often an interval begins: the length of a lot unit, or a length without Clusterless lots, such as a month."""
 
-    #: The ISO 8601 duration, or the cron schedule of intervals that have none.
+    #: The ISO 8601 duration, or the cron schedule of intervals without a duration.
     unit: str
     #: The usual length of an interval. Clock changes and calendars make some of them longer or shorter.
     seconds: float
@@ -105,7 +105,7 @@ class InvalidLotRange(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """One interval."""
+    """An interval."""
 
     unit: LotUnit
     #: The lots of its unit from 1970 up to it; negative before 1970.
@@ -113,7 +113,7 @@ class Lot:
 
     @classmethod
     def parse(cls, text: str) -> Lot:
-        """The lot of an id, which has one spelling only. Raises `InvalidLot`."""
+        """The lot of an id, which has a single spelling. Raises `InvalidLot`."""
         found = _SHAPE.fullmatch(text)
         if found is None:
             raise InvalidLot(text=text, why=_why_not_the_shape(text))
@@ -143,7 +143,7 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class LotRange:
-    """Consecutive lots of one unit, from `first` up to `stop`, exclusive. May be empty."""
+    """Consecutive lots of a unit, from `first` up to `stop`, exclusive. May be empty."""
 
     unit: LotUnit
     first: int
@@ -159,7 +159,7 @@ class LotRange:
         return isinstance(lot, Lot) and lot.unit == self.unit and self.first <= lot.index < self.stop
 
     def at(self, place: int) -> Lot:
-        """The lot at a place, as of a list: a negative one counts from the end."""
+        """The lot at a place, as of a list: a negative place counts from the end."""
         return Lot(self.unit, range(self.first, self.stop)[place])
 
     @property
@@ -187,7 +187,7 @@ def lot_at(moment: float, unit: LotUnit) -> Lot:
 
 
 def lots_between(start: float, end: float, unit: LotUnit) -> LotRange:
-    """The lots from one moment to another, both rounded down to the start of their interval (rule 10.7).
+    """The lots from `start` to `end`, both rounded down to the start of their interval (rule 10.7).
 
     The lot that begins at `end` is excluded. Raises `InvalidLotRange` when the end is before the start, and `InvalidMoment`.
     """
@@ -280,7 +280,7 @@ def _why_not_a_date(year: int, month: int, day: int) -> str | None:
     return None
 
 
-#: Lots of one report.
+#: Lots of a report.
 MAX_LOTS = 1_000_000
 
 
@@ -296,7 +296,7 @@ class Expected:
 
     asset: str
     cadence: Cadence
-    #: The start of the first lot and the end of the last one; the same moment without lots.
+    #: The start of the first lot and the end of the last lot; the same moment without lots.
     start: float
     end: float
     #: Lot ids, refs and first moments in the order of time, without the lots that the definition leaves out. A lot that has

@@ -2,7 +2,7 @@
 
 Rows carry no conditions. A condition is a decision; decisions are made before an event is written, or by the
 reaction to it, and their outcome is the row's `on`. That keeps replay a lookup. The import of a bad table fails: two rows for
-one case, a state that no row leads to, a state without a way out that is not final.
+the same case, a state that no row leads to, a state without a way out that is not final.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Label(StrEnum):
 
 
 class Move(NamedTuple, Generic[S, C]):
-    """One legal move: from a state (None at birth), on a cause, to a state, and why that is right."""
+    """A legal move: from a state (None at birth), on a cause, to a state, and why that is right."""
 
     from_state: S | None
     on: C
@@ -33,7 +33,7 @@ class Move(NamedTuple, Generic[S, C]):
 
 
 class Machine(Generic[S, C]):
-    """A checked table of moves; `next` looks one up."""
+    """A checked table of moves; `next` looks a move up."""
 
     def __init__(self, name: str, moves: Iterable[Move[S, C]], *, final: Iterable[S] = ()) -> None:
         self.name = name

@@ -19,7 +19,7 @@ from databuild_dagster.model.machine import Label
 MAX_KEY_BYTES = 2_048
 #: Largest value; the storage is for agreements, not for data.
 MAX_VALUE_BYTES = 16 * 1024 * 1024
-#: Keys that one invoke may name; those under a prefix that it clears are not counted.
+#: Keys that an invoke may name; keys under a prefix that it clears are not counted.
 MAX_KEYS = 100_000
 #: Depth of conditions and statements within each other.
 MAX_DEPTH = 50
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The changes of one revision among the watched keys, by key."""
+    """The changes of a revision among the watched keys, by key."""
 
     revision: int
     entries: tuple[Entry, ...]
@@ -107,13 +107,13 @@ class RevisionIs(msgspec.Struct, frozen=True):
 
 
 class Both(msgspec.Struct, frozen=True):
-    """All of these; of none, true."""
+    """True if all conditions hold; true without conditions."""
 
     conditions: tuple[Condition, ...]
 
 
 class Either(msgspec.Struct, frozen=True):
-    """One of these; of none, false."""
+    """True if any condition holds; false without conditions."""
 
     conditions: tuple[Condition, ...]
 
@@ -175,7 +175,7 @@ class Remove(msgspec.Struct, frozen=True):
 
 
 class RemovePrefix(msgspec.Struct, frozen=True):
-    """The same for every key with the prefix, also for those that no invoke has read."""
+    """Remove every key with the prefix, also keys that no invoke has read."""
 
     prefix: str
 
@@ -191,7 +191,7 @@ class Do(msgspec.Struct, frozen=True):
 
 
 class Iif(msgspec.Struct, frozen=True):
-    """One of two statements."""
+    """The statement `then` if the condition holds, else `otherwise`."""
 
     condition: Condition
     then: Statement
@@ -251,7 +251,7 @@ _COMPARES: dict[Compare, Callable[[Any, Any], bool]] = {
 
 
 def holds(condition: Condition, look: Callable[[str], Entry | None]) -> bool:
-    """Evaluate a condition; `look` gives the entry of a key, None for one that never was."""
+    """Evaluate a condition; `look` gives the entry of a key, None for a key that never was."""
     match condition:
         case Is(key, test):
             return Presence.of(look(key)) in TESTS[test]
@@ -271,7 +271,7 @@ def holds(condition: Condition, look: Callable[[str], Entry | None]) -> bool:
 
 
 class Draft:
-    """The writes of an invoke while its statements are evaluated, each on the result of those before it.
+    """The writes of an invoke while its statements are evaluated, each on the result of the statements before it.
 
     Keys that it has written have the revision that the invoke will get.
     """

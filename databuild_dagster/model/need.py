@@ -1,6 +1,6 @@
 """The table that decides whether a ref is built, and why: the tick executes it and every answer reads it (rules 5.4, 6.2, 11.1).
 
-A column is one fact about a ref. A row leaves out the facts that do not matter to it. The import fails unless exactly one row
+A column is a fact about a ref. A row leaves out the facts that do not matter to it. The import fails unless exactly one row
 decides each combination of facts.
 """
 
@@ -67,13 +67,13 @@ class Room(Label):
     """The room that the limits of a tick, and its surroundings, leave to the ref's launch."""
 
     FREE = "free"
-    #: As many due refs as one level of planning looks at are more urgent.
+    #: As many due refs as a level of planning looks at are more urgent.
     NOT_LOOKED_AT = "not looked at"
     #: As many launches of its job as may be are out, or are more urgent.
     JOB_FULL = "job full"
     #: As many launches of its location as may be are out, or are more urgent.
     LOCATION_FULL = "location full"
-    #: As many launches as one tick starts are more urgent.
+    #: As many launches as a tick starts are more urgent.
     TICK_FULL = "tick full"
     #: Spark or the warehouse is out of reach (rule 6.17).
     OUTAGE = "outage"
@@ -95,7 +95,7 @@ class Action(Label):
 
 
 class Reason(Label):
-    """Why, one for each row."""
+    """The reason of each row."""
 
     LIVE = "it is live"
     BUILDING = "a job run builds it"
@@ -132,7 +132,7 @@ class LeadsTo(Label):
 
 
 class Need(NamedTuple):
-    """One row: its facts, None for any, and the result."""
+    """A row: its facts, None for any, and the result."""
 
     data: Data
     maker: Maker | None
@@ -206,7 +206,7 @@ MAKER_OF_KIND: dict[DatasetKind | None, Maker] = {
 
 
 def maker_of(kind: DatasetKind | None, *, is_paused: bool) -> Maker:
-    """The maker of a ref of a dataset of this kind, None for one that is not registered."""
+    """The maker of a ref of a dataset of the given kind; `kind` is None for an unregistered dataset."""
     maker = MAKER_OF_KIND[kind]
     return Maker.PAUSED if is_paused and maker is Maker.JOB else maker
 

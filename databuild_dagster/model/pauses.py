@@ -1,4 +1,4 @@
-"""The pause that keeps a ref from being launched, if there is one (rule 6.13). Every door asks here."""
+"""The pause that keeps a ref from being launched, if any (rule 6.13). Every door asks here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def names_of(refs: Iterable[Ref]) -> Iterator[Ref]:
 
 
 def in_force(pauses: Mapping[Ref, PauseRow], refs: Iterable[Ref], now: float) -> dict[Ref, PauseInForce]:
-    """Each ref that is paused now, with the pause; of a pause of its asset and one of its own, the one that ends last."""
+    """Each ref that is paused now, with the pause; of the pause of its asset and its own pause, the pause that ends last."""
     if not pauses:
         return {}
     acting = {name: pause for name, pause in pauses.items() if now < pause.until}

@@ -3,8 +3,8 @@
 Only registrations decide: the same refs give the same graph for any state of the store. Each job is in it once for each
 partition key, after all its inputs. `engine.why.preview` says which of the jobs have to run.
 
-A job with several outputs may be between other jobs: one of its outputs is an input of an input of another. Such a job is in
-the graph once for each level, since one job run could not build both.
+A job with several outputs may be between other jobs: an output is an input of an input of a second output. Such a job is in
+the graph once for each level, since a single job run could not build both.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 
 T = TypeVar("T")
 
-#: Refs of one graph. A year of a dozen daily assets is a fiftieth of it.
+#: Refs of a graph. A year of a dozen daily assets is a fiftieth of it.
 MAX_PLANNED_REFS = 250_000
 #: Inputs of all its refs together: a few refs that read all partitions of each other would exceed the memory.
 MAX_PLANNED_INPUTS = 5_000_000
-#: Refs of one simulation, and of one plan on a page. If all of them are built again, a simulation takes seconds.
+#: Refs of a simulation, and of a plan on a page. If all of them are built again, a simulation takes seconds.
 MAX_REACHED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """One job for one partition key."""
+    """A job for a partition key."""
 
     job: str
     #: The code location that launches it; None for a ref that nothing can build.
@@ -68,7 +68,7 @@ def plan(
     *,
     most_refs: int = MAX_PLANNED_REFS,
 ) -> JobGraph:
-    """The whole job graph of a request (rule 8.6). `datasets` are those registered, by asset.
+    """The whole job graph of a request (rule 8.6). `datasets` are the registered datasets, by asset.
 
     Raises the errors of `CreateWants` for refs that cannot be wanted; `CyclicInputs`; `PlanTooLarge`.
     """
@@ -89,7 +89,7 @@ def plan(
 
 
 def outputs_by_key(refs: Iterable[Ref]) -> dict[str | None, tuple[Ref, ...]]:
-    """Refs of one job as its job runs have them: together for each partition key (rule 6.1)."""
+    """Refs of a job as its job runs have them: together for each partition key (rule 6.1)."""
     by_key: dict[str | None, list[Ref]] = defaultdict(list)
     for ref in refs:
         by_key[partition_key_of(ref)].append(ref)
@@ -97,9 +97,9 @@ def outputs_by_key(refs: Iterable[Ref]) -> dict[str | None, tuple[Ref, ...]]:
 
 
 def launch_sets(catalog: Catalog, spec: DatasetSpec, refs: Iterable[Ref]) -> list[dict[str | None, tuple[Ref, ...]]]:
-    """Refs of one job that are ready at the same time, as the launches that build them (rules 6.2, 11.2).
+    """Refs of a job that are ready at the same time, as the launches that build them (rules 6.2, 11.2).
 
-    The tick launches exactly these, and a plan counts them.
+    The tick launches exactly the returned sets, and a plan counts them.
     """
     by_key = outputs_by_key(refs)
     sets = catalog.launchable(spec, tuple(by_key), spec.max_partitions_per_launch)
@@ -155,7 +155,7 @@ def _levels(inputs: Mapping[Ref, tuple[Ref, ...]]) -> dict[Ref, int]:
 
 
 def _in_order(needs: Mapping[T, Iterable[T]]) -> list[T]:
-    """The nodes whose needs can all come first, needs first; nodes of a cycle, and those that need one, are left out.
+    """The nodes whose needs can all come first, needs first; nodes of a cycle, and nodes that need a cycle, are left out.
 
     Kahn's algorithm. `graphlib` takes half as long again, because it looks for the cycle first.
     """
@@ -176,7 +176,7 @@ def _in_order(needs: Mapping[T, Iterable[T]]) -> list[T]:
 
 
 def _cycle(left: Mapping[Ref, tuple[Ref, ...]]) -> list[Ref]:
-    """One cycle of the refs that are left, each of which needs another one of them."""
+    """A cycle among the remaining refs, each of which needs a remaining ref."""
     way: dict[Ref, None] = {}
     ref = min(left)
     while ref not in way:
@@ -230,7 +230,7 @@ def _grouped(
 
 
 def _between_cycles(needs: Mapping[_Group, set[_Group]]) -> set[_Group]:
-    """The groups on a cycle of needs, and those between two cycles."""
+    """The groups on a cycle of needs, and the groups between two cycles."""
     left = needs.keys() - set(_in_order(needs))
     needed_by: dict[_Group, set[_Group]] = {group: set() for group in left}
     for group in left:

@@ -20,7 +20,7 @@ class Time(float):
 
 
 def time_of(at: float | None) -> Time | None:
-    """A time as records have it; None for none, and for one that never comes."""
+    """A time as records have it; None for no time, and for a time that never comes."""
     return None if at is None or at == NEVER else Time(at)
 
 
@@ -31,12 +31,12 @@ def headline(message: str) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table: it shows one field of the JSON records, so that JSON has all that the table has."""
+    """A column of a table: it shows a field of the JSON records, so that JSON has all that the table has."""
 
     title: str = ""
     #: The field's name, by default the title with underscores.
     field: str = ""
-    #: The text of the field's value, and another one without --wide.
+    #: The text of the field's value, and the text without --wide.
     text: Callable[[Any], Any] | None = None
     narrow: Callable[[Any], Any] | None = None
     wide_only: bool = False
@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 
 def columns_of(record: type, *first: str) -> list[Column]:
-    """The columns of a record's annotations: those of some fields first, then in the order of the fields."""
+    """The columns of a record's annotations: the fields `first`, then the other fields in their order."""
     found = [
         column._replace(title=column.title or name, field=name)
         for name, hint in get_type_hints(record, include_extras=True).items()

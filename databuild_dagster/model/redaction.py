@@ -1,6 +1,6 @@
 """From a text to the same text without secrets: passwords, tokens, keys, webhook paths and headers (rule 3.9).
 
-Every message, log line, event, repr and tick that quotes a url, an option, a header or another program's error passes here.
+Every message, log line, event, repr and tick that quotes a url, an option, a header or a foreign program's error passes here.
 `RULES` find a secret by its form. A secret without a form, such as a password that a driver quotes alone, is registered
 with `keep_secret` by the code that reads it.
 """
@@ -22,16 +22,16 @@ HIDDEN: Final = "***"
 MIN_LENGTH: Final = 8
 #: Links of a chain of exceptions.
 MAX_LINKS: Final = 50
-#: What a user's class may raise while it is printed; `KeyboardInterrupt` is not its own.
+#: Exceptions that a user's class may raise while it is printed; `KeyboardInterrupt` is not its own.
 _WHILE_PRINTING: Final = (Exception, SystemExit)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One form of a secret; `shown` replaces it."""
+    """A form of a secret; `shown` replaces it."""
 
     form: str
-    #: A text without any of these, in small letters, holds no such secret: most texts cost a few searches.
+    #: A text without any of these words, in small letters, holds no such secret: most texts cost a few searches.
     words: tuple[str, ...]
     pattern: re.Pattern[str]
     shown: str = HIDDEN
@@ -47,7 +47,7 @@ _NAMES = (
     r"|(?:api|access|account|private|shared)[_.-]?key"
     r"|(?:access|auth|bearer|session|security|sas)[_.-]?token)"
 )
-#: One of them is in every name.
+#: Every name contains at least one of them.
 _WORDS_OF_NAMES = (
     "pass",
     "secret",
@@ -173,7 +173,7 @@ _kept_pattern: re.Pattern[str] | None = None
 
 
 def keep_secret(*secrets: str | None) -> None:
-    """Hide these in all texts of this process from now on: as they are, percent-encoded and in base64."""
+    """Hide the secrets in all texts of this process from now on: as they are, percent-encoded and in base64."""
     global _kept_pattern
     new = {secret for secret in secrets if secret and len(secret) >= MIN_LENGTH} - _kept
     if not new:
@@ -235,7 +235,7 @@ def errors_without_secrets() -> Iterator[None]:
 class QuotedError(Exception):
     """The type and the text of an exception whose text has a secret in an attribute, or that Python cannot print."""
 
-    #: Python itself records the exception in whose place this one is raised, and would print it.
+    #: Python itself records the exception in whose place this exception is raised, and would print it.
     __context__: BaseException | None = None
 
 
@@ -257,9 +257,9 @@ def traceback_of(error: BaseException) -> str:
 
 
 def hide_secrets_of(error: BaseException) -> BaseException:
-    """Take the secrets out of an exception and of those that led to it, because Dagster and `logging` print them all.
+    """Take the secrets out of an exception and of the exceptions that led to it, because Dagster and `logging` print them all.
 
-    Returns the exception to raise: the same one, or a `QuotedError`, which Python can always print.
+    Returns the exception to raise: the same exception, or a `QuotedError`, which Python can always print.
     """
     return _cleaned(error, {})
 

@@ -28,7 +28,7 @@ _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionRef:
-    """One partition of one asset: `path/of/asset@partition_key`, or `path/of/asset` (rule 2.1).
+    """A partition of an asset: `path/of/asset@partition_key`, or `path/of/asset` (rule 2.1).
 
     Raises `InvalidRef` for empty segments, control characters, an `@` in the asset, or more than 1,024 bytes.
     """

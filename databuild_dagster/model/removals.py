@@ -1,7 +1,7 @@
 """The instances whose data may be removed, as a table of reasons to keep it (rule 10.8).
 
-Three kinds of data have no reader: the rest of an attempt without result, an instance that another live one has superseded,
-and tainted data. The first rule that fits is the reason why an instance stays. The caller decides which of the others go, by
+Three kinds of data have no reader: the rest of an attempt without result, an instance that a live instance has superseded,
+and tainted data. The first rule that fits is the reason why an instance stays. The caller decides which of the other instances go, by
 number and age. The transaction that records a removal applies the rules again, because a revert may have come since.
 """
 
@@ -22,7 +22,7 @@ class Reason(Label):
 
     #: Left by an attempt that never became live.
     PARTIAL = "left by an attempt"
-    #: Another instance is live in its place.
+    #: A different instance is live in its place.
     SUPERSEDED = "superseded"
     #: Marked as wrong, and released for removal before it has a successor.
     TAINTED = "tainted"
@@ -41,7 +41,7 @@ class RemovalFacts(NamedTuple):
     manifest_state: str | None
     #: The place of its data is known.
     has_manifest: bool
-    #: It came from outside: its files are listed in place and belong to another program.
+    #: It came from outside: its files are listed in place and belong to a foreign program.
     is_from_outside: bool
     job_run_has_ended: bool
     #: Its ref has an open want.

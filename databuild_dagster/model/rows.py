@@ -1,4 +1,4 @@
-"""The state that the log folds into, one class per table; field order is column order.
+"""The state that the log folds into, a class per table; field order is column order.
 
 Rows point at each other with small integers, because random uuids as clustered keys make writes three to
 four times dearer. They are msgspec structs, which are made and taken apart in a third of a dataclass's time,
@@ -44,7 +44,7 @@ class DatasetRow(msgspec.Struct, gc=False):
 
 
 class RefRow(msgspec.Struct, gc=False):
-    """One ref with its canonical instance and the sums of its open wants."""
+    """A ref with its canonical instance and the sums of its open wants."""
 
     TABLE: ClassVar[str] = "refs"
 
@@ -52,7 +52,7 @@ class RefRow(msgspec.Struct, gc=False):
     ref: Ref
     dataset_id: int
     canonical_id: int | None = None
-    #: The instance created last; the canonical one unless a revert came since.
+    #: The instance created last; the canonical instance unless a revert came since.
     last_id: int | None = None
     #: State of the canonical instance; None is missing.
     state: InstanceState | None = None
@@ -75,7 +75,7 @@ class RefRow(msgspec.Struct, gc=False):
     learned_id: int | None = None
     #: Instances that wait for it, or have failed because of it. The store keeps the count, to skip a query for none.
     n_waiters: int = 0
-    #: Active delegations to it that are open; kept like the one above.
+    #: Active delegations to it that are open; kept like `n_waiters`.
     n_joined: int = 0
     #: 1 while it has open wants, and all of them are fail-fast (rule 6.14).
     fail_fast: int = 0
@@ -103,7 +103,7 @@ class RefRow(msgspec.Struct, gc=False):
 
 
 class InstanceRow(msgspec.Struct, gc=False):
-    """One build of a ref (rules 4)."""
+    """A build of a ref (rules 4)."""
 
     TABLE: ClassVar[str] = "instances"
 
@@ -119,7 +119,7 @@ class InstanceRow(msgspec.Struct, gc=False):
     #: Missing refs that are not live, while it waits.
     n_unmet: int = 0
     n_taints: int = 0
-    #: Of these, the downstream taints (rule 7.3).
+    #: The downstream taints in `n_taints` (rule 7.3).
     n_spreading: int = 0
     was_live: int = 0
     live_at: float | None = None
@@ -146,7 +146,7 @@ class InstanceRow(msgspec.Struct, gc=False):
 
 
 class JobRunRow(msgspec.Struct, gc=False):
-    """One execution of a job for one partition key (rules 6)."""
+    """An execution of a job for a partition key (rules 6)."""
 
     TABLE: ClassVar[str] = "job_runs"
 
@@ -164,7 +164,7 @@ class JobRunRow(msgspec.Struct, gc=False):
 
 
 class LaunchRow(msgspec.Struct, gc=False):
-    """One Dagster run hosting job runs, from its decision on."""
+    """A Dagster run hosting job runs, from its decision on."""
 
     TABLE: ClassVar[str] = "launches"
 
@@ -244,7 +244,7 @@ class TaintRow(msgspec.Struct, gc=False):
     reason: str
     actor: str
     created_at: float
-    #: 1 when it covers the instances that are built from those that it names.
+    #: 1 when it covers the instances that are built from the named instances.
     downstream: int = 0
     canceled_at: float | None = None
 
@@ -270,7 +270,7 @@ class PauseRow(NamedTuple):
 
 
 class ArcRow(msgspec.Struct, gc=False):
-    """A dataset that subscribes to others, and how far its arc has been followed (rule 10.5)."""
+    """A dataset that subscribes to other datasets, and how far its arc has been followed (rule 10.5)."""
 
     TABLE: ClassVar[str] = "arcs"
 

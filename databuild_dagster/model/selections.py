@@ -43,10 +43,10 @@ def may_be_selection(ref: Ref) -> bool:
 
 
 def keys_selected(text: str, keys: Sequence[str], why_not: Callable[[str], str | None]) -> Sequence[str]:
-    """The keys that one dimension of a text names, in the order of `keys`.
+    """The keys that a dimension of a text names, in the order of `keys`.
 
     A text that is a key is that key. `*` is all keys, and `FROM..TO` is inclusive. Raises `ValueError` with a sentence;
-    `why_not` has the one for an end that is no key.
+    `why_not` has the sentence for an end that is no key.
     """
     places = {key: place for place, key in enumerate(keys)}
     if text in places:

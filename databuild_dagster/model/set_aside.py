@@ -41,7 +41,7 @@ def same_reason(one: str | None, other: str | None) -> bool:
 
 
 def steady(reason: str) -> str:
-    """A reason without addresses, uuids and numbers: the same for all that one cause has concerned."""
+    """A reason without addresses, uuids and numbers: the same for all subjects of the same cause."""
     return _UNSTEADY.sub("#", reason)
 
 

@@ -1,9 +1,9 @@
 """The three machines of the core: instances (rules 4), wants (rules 5), job runs (rules 6).
 
-The fold, the database's CHECKs, `docs/states.md` and the tests read these tables. Rule 5.2 forces the rows of the want machine;
+The fold, the database's CHECKs, `docs/states.md` and the tests read the tables. Rule 5.2 forces the rows of the want machine;
 its function is here too.
 
-The state of a lot whose dataset subscribes to others (rule 10.5) is a view of the lot's canonical instance by a table of rules, and
+The state of a lot whose dataset subscribes to other datasets (rule 10.5) is a view of the lot's canonical instance by a table of rules, and
 is stored nowhere.
 """
 
@@ -34,7 +34,7 @@ class InstanceState(Label):
 
 
 class InstanceCause(Label):
-    """An event about an instance, or a reaction to one about another."""
+    """An event about an instance, or a reaction to an event about a different instance."""
 
     #: JobRunBuffered names its ref.
     BUFFERED = "buffered"
@@ -66,7 +66,7 @@ class InstanceCause(Label):
     TOO_MANY_MISSES = "too many misses"
     #: Every missing ref is live now.
     DEPS_LIVE = "deps live"
-    #: One of its missing refs failed.
+    #: A missing ref failed.
     DEP_FAILED = "dep failed"
     #: No open want is left for its ref.
     UNWANTED = "unwanted"
@@ -115,13 +115,13 @@ INSTANCE = Machine[InstanceState, InstanceCause](
     final=[_I.UP_FOR_RETRY],
 )
 
-#: A ref in one of these cannot be taken by a second job run (rule 4.4).
+#: A ref in any of these states cannot be taken by a second job run (rule 4.4).
 LEASED = frozenset({_I.BUILDING, _I.UPSTREAM_BUILDING})
-#: A ref in one of these, or without any instance, may be built (rule 4.5); UpForRetry only from its `retry_at` on.
+#: A ref in any of these states, or without an instance, may be built (rule 4.5); UpForRetry only from its `retry_at` on.
 SCHEDULABLE = frozenset({None, _I.TAINTED, _I.UP_FOR_RETRY})
-#: A ref in one of these fails its waiters (rule 6.6).
+#: A ref in any of these states fails its waiters (rule 6.6).
 FAILING = frozenset({_I.FAILED, _I.UPSTREAM_FAILED})
-#: An operator may taint these; a tainted one gets one more taint (rule 7.1).
+#: An operator may taint an instance in any of these states; a tainted instance gets a further taint (rule 7.1).
 TAINTABLE = frozenset({_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED})
 
 
@@ -132,15 +132,15 @@ class WantState(Label):
     NEW = "New"
     #: Nothing builds its refs right now.
     IDLE = "Idle"
-    #: One of its refs is being built.
+    #: A ref of the want is being built.
     BUILDING = "Building"
-    #: One of its refs waits for inputs.
+    #: A ref of the want waits for inputs.
     UPSTREAM_BUILDING = "UpstreamBuilding"
     #: All its refs are live.
     SUCCESSFUL = "Successful"
-    #: One of its refs failed.
+    #: A ref of the want failed.
     FAILED = "Failed"
-    #: An input of one of its refs failed.
+    #: An input of a ref of the want failed.
     UPSTREAM_FAILED = "UpstreamFailed"
     #: A requester canceled it.
     CANCELED = "Canceled"
@@ -288,7 +288,7 @@ JOB_RUN = Machine[JobRunState, JobRunCause](
     final=[_J.SUCCEEDED, _J.DEP_MISSED, _J.FAILED, _J.CANCELED, _J.LOST, _J.SKIPPED],
 )
 
-#: A job run in one of these has not ended.
+#: A job run in any of these states has not ended.
 OPEN_JOB_RUNS = frozenset({_J.QUEUED, _J.RUNNING})
 
 
@@ -297,7 +297,7 @@ ARC = "arc"
 
 
 class ArcState(Label):
-    """The state of one lot of an arc."""
+    """The state of a lot of an arc."""
 
     #: It is being built, or its inputs are.
     RUNNING = "running"
@@ -338,5 +338,5 @@ ARC_RULES: tuple[ArcRule, ...] = (
 
 
 def arc_state(state: InstanceState | None, *, has_data: bool) -> ArcState:
-    """The first rule that fits; there is one for every case."""
+    """The first rule that fits; every case has a rule."""
     return next(rule.is_then for rule in ARC_RULES if rule.state is state and rule.has_data in (None, has_data))

@@ -1,7 +1,7 @@
-"""What a build needs besides its inputs, and whose fault a failure is (rules 6.17, 6.18).
+"""The needs of a build besides its inputs, and whose fault a failure is (rules 6.17, 6.18).
 
 A failure that is not the partition's own does not count against it, as long as that may be believed: after so many in a row, it
-counts like any other. So nothing is tried for ever.
+counts like any other. So no build is retried without end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 #: Failures of the surroundings in a row that do not count as attempts of a ref, and losses in a row after which it fails.
 MAX_OUTAGES: Final = 3
 MAX_LOSSES: Final = 20
-#: Refs that were lost together are launched again in so many parts, so that one that kills its process is soon alone.
+#: Refs that were lost together are launched again in so many parts, so that a ref that kills its process is soon alone.
 PARTS_AFTER_LOSS: Final = 4
 
 
@@ -32,7 +32,7 @@ class Surrounding(StrEnum):
         return "Spark" if self is Surrounding.SPARK else f"the {self.value}"
 
 
-#: Those that a probe can find out of reach (rule 6.17).
+#: Surroundings that a probe can find out of reach (rule 6.17).
 PROBED: Final[tuple[Surrounding, ...]] = (Surrounding.SPARK, Surrounding.WAREHOUSE)
 
 
@@ -47,7 +47,7 @@ class Fate(StrEnum):
     KILLED = "killed"
 
 
-#: By the fate of a launch, and by whether it had one job run alone: whether the loss counts as an attempt (rule 6.18).
+#: By the fate of a launch, and by whether it had a single job run: whether the loss counts as an attempt (rule 6.18).
 LOSS_COUNTS: Final = {
     (Fate.RAISED, True): True,
     (Fate.RAISED, False): True,

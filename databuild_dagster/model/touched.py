@@ -1,6 +1,6 @@
-"""The refs that an event touches: it may change their canonical instance, or the state of that.
+"""The refs that an event touches: it may change their canonical instance, or the state of their canonical instance.
 
-Some events name refs by a job run, a taint or an instance, and so does the answer: only the store knows those refs. A ref that
+Some events name refs by a job run, a taint or an instance, and so does the answer: only the store knows the refs. A ref that
 waits for inputs, or failed for them, is not touched by events of its inputs. `assert_never` demands a line for each new type.
 """
 
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, assert_never, cast
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import Ref
 
-#: These change no canonical instance, nor the state of one.
+#: Facts that change no canonical instance, nor its state.
 _OfRequests = (
     e.WantCreated
     | e.WantKept
@@ -33,7 +33,7 @@ _OfOthers = (
     | e.MetaCompacted
 )
 _Untouching = _OfRequests | _OfOthers
-#: The stored names of all others.
+#: The stored names of all other facts.
 TOUCHING: Final = e.names_of(*(kind for kind in e.EVENT_TYPES if not issubclass(kind, _Untouching)))
 
 

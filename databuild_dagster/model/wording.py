@@ -12,11 +12,11 @@ from databuild_dagster.model.redaction import text_of, without_secrets
 
 #: Characters at the end of an id that tables print for it, and the fewest that name it on the command line.
 SHORT_ID = 8
-#: Letters of another program's text, such as an exception's, that a message quotes.
+#: Letters of a foreign program's text, such as an exception's, that a message quotes.
 MAX_QUOTED = 300
-#: Letters of one value that a message quotes, such as an argument of the command line. A ref has fewer.
+#: Letters of a value that a message quotes, such as an argument of the command line. A ref has fewer.
 MAX_VALUE = 1_200
-#: Digits of one number that a message quotes; a number of ours has fewer.
+#: Digits of a number that a message quotes; a number of ours has fewer.
 MAX_DIGITS = 40
 _COMMAND = re.compile(r"(`databuild [^`]*`)")
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
@@ -54,7 +54,7 @@ def filled(template: str, facts: Mapping[str, Any]) -> str:
 
 
 def mid_sentence(sentence: str) -> str:
-    """A sentence that begins with no name, as a part of another one."""
+    """A sentence that begins with no name, as a part of a longer sentence."""
     return sentence[:1].lower() + sentence[1:]
 
 

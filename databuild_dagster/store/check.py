@@ -36,7 +36,7 @@ Question = Callable[[Connection], list[Violation]]
 
 
 def check(store: Store, *, deep: bool = False, further: Sequence[Invariant] = ()) -> list[Violation]:
-    """All violations, in one consistent snapshot; `deep` also has the database check its own file.
+    """All violations, in a consistent snapshot; `deep` also has the database check its own file.
 
     `further` are the invariants of features.
     """
@@ -134,7 +134,7 @@ class _Stored(NamedTuple):
 
 
 def audit(connection: Connection) -> list[Violation]:
-    """Events that cannot be read, have unknown fields, or do not follow the one before (rule 3.1).
+    """Events that cannot be read, have unknown fields, or do not follow the event before (rule 3.1).
 
     The fold checks the meaning of events; `invariants` checks seqs and times.
     """
@@ -173,7 +173,7 @@ def _misread(event: _Stored) -> Iterator[str]:
 
 
 def _misplaced(event: _Stored, before: _Stored | None) -> Iterator[str]:
-    """The events of one command are consecutive and numbered, with one time and one actor."""
+    """The events of a command are consecutive and numbered, and have the same time and actor."""
     command, mark, place = event.command_id.partition(CONTINUATION)
     if not mark or is_possible(event.command_id):
         return

@@ -1,4 +1,4 @@
-"""Events to versioned JSON and back. A stored shape is permanent: upcasters raise old versions to the present one."""
+"""Events to versioned JSON and back. A stored shape is permanent: upcasters raise old versions to the present version."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = 
 
 
 class UnknownShape(msgspec.ValidationError):
-    """An unknown type or version: newer code or another program wrote it."""
+    """An unknown type or version: newer code or a foreign program wrote it."""
 
 
 def encode(fact: Fact) -> tuple[str, int, str]:
@@ -80,7 +80,7 @@ def decode(name: str, version: int, payload: str) -> Fact:
 def unknown_fields(name: str, version: int, payload: str) -> list[str]:
     """Names in a payload without a field of its shape, which decoding ignores.
 
-    Our code writes no such name, so it is a damaged one. Old versions are not checked, because only their upcasters know their
+    Our code writes no such name, so such a name is damaged. Old versions are not checked, because only their upcasters know their
     shapes.
     """
     if version != _versions.get(name, 1):

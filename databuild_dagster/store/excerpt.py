@@ -1,7 +1,7 @@
-"""A copy of some refs and of what is around them, and everything that the rules read of a ref, in one value to compare.
+"""A copy of some refs and of what is around them, and everything that the rules read of a ref, in a value to compare.
 
 Two refs with equal appearances, around which are refs with equal appearances too, have the same future. A ref with something of
-its own, such as an open job run, a taint or a want that names others with it, is *special*: it is like no other.
+its own, such as an open job run, a taint or a want that also names other refs, is *special*: it is like no other ref.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SELECT r.ref, r.id, r.canonical_id, r.dataset_id, r.state, r.priority, r.deadlin
         OR r.learned_id IS NOT NULL OR r.n_waiters > 0 OR r.n_joined > 0 OR coalesce(r.last_id, 0) <> coalesce(r.canonical_id, 0)
         OR coalesce(i.n_taints, 0) > 0 OR i.same_as_id IS NOT NULL THEN 1 ELSE 0 END
 FROM {P}refs r LEFT JOIN {P}instances i ON i.id = r.canonical_id WHERE r.ref {_IN}"""
-#: Refs that others missed in their last call, or have wanted to learn of.
+#: Refs that other refs missed in their last call, or have wanted to learn of.
 _MISSED_BY: Final = f"""
 SELECT x.ref FROM {P}refs r JOIN {P}missing m ON m.instance_id = r.canonical_id JOIN {P}refs x ON x.id = m.ref_id
 WHERE r.state IN {_WAITING} AND r.id {_IN}
@@ -49,7 +49,7 @@ _ASIDE: Final = f"SELECT name FROM {P}set_aside WHERE reason IS NOT NULL"
 
 
 class Appearance(NamedTuple):
-    """What the rules read of one ref."""
+    """All that the rules read of a ref."""
 
     #: None for a ref that the store does not know.
     ref_id: int | None
@@ -61,7 +61,7 @@ class Appearance(NamedTuple):
     is_special: bool
 
     def ends_by(self, horizon: float) -> tuple[float, ...]:
-        """The ends of its wants; later ones are no ends."""
+        """The ends of its wants; later ends count as never."""
         return tuple(at if at <= horizon else NEVER for at in self.expiries)
 
 
@@ -69,7 +69,7 @@ _UNKNOWN: Final = Appearance(None, None, (), (), is_special=False)
 
 
 class Appearances:
-    """Asks for the appearance of refs, in one snapshot of a store."""
+    """Asks for the appearance of refs, in a snapshot of a store."""
 
     def __init__(self, connection: Connection, now: float, holding: str) -> None:
         """`holding` is the condition for wants `w` and their links `h` that count; it asks for the time."""
@@ -128,7 +128,7 @@ _LAST_OF_LOT: Final = f"""(
     h.open = {int(Openness.ENDED)} AND w.source = '{ARC}' AND w.state = '{WantState.UPSTREAM_FAILED}' AND h.want_id =
     (SELECT max(l.want_id) FROM {P}holds l WHERE l.ref_id = h.ref_id AND l.open = {int(Openness.ENDED)}))"""
 
-#: The refs next to some refs, by their ids: those that wait for them, that they miss or missed in their last call, of the
+#: The refs next to some refs, by their ids: refs that wait for them, that they miss or missed in their last call, of the
 #: same want, and of the same open job run.
 _WAITERS: Final = f"SELECT i.ref_id FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id WHERE m.active = 1 AND m.ref_id {_IN}"
 _MISSED: Final = f"""
@@ -141,7 +141,7 @@ _BUILT_WITH: Final = f"""
 SELECT o.ref_id FROM {P}refs r JOIN {P}instances i ON i.id = r.canonical_id JOIN {P}job_runs j ON j.id = i.job_run_id
 JOIN {P}instances o ON o.id > j.id AND o.id < ((j.id >> {BITS}) + 1) << {BITS} AND o.job_run_id = j.id
 WHERE r.state = '{InstanceState.BUILDING}' AND r.id {_IN}"""
-#: The instances with the rows of some refs, and those built from them, directly or through others (rule 7.3).
+#: The instances with the rows of some refs, and instances built from them, directly or not (rule 7.3).
 _BEHIND: Final = f"""
 WITH RECURSIVE roots(id) AS (
     SELECT coalesce(i.same_as_id, i.id) FROM {P}refs r JOIN {P}instances i ON i.id = r.canonical_id WHERE r.ref {_IN}
@@ -152,7 +152,7 @@ WITH RECURSIVE roots(id) AS (
 
 
 class InPlaceOf(NamedTuple):
-    """The row ids of refs that an excerpt leaves out, and of their canonical instances, each with the one in place of it."""
+    """The row ids of refs that an excerpt leaves out, and of their canonical instances, each with the row id in place of it."""
 
     refs: Mapping[int, int]
     instances: Mapping[int, int]
@@ -162,14 +162,14 @@ NOTHING_LEFT_OUT: Final = InPlaceOf({}, {})
 
 
 class Surroundings:
-    """The rows around refs, in one snapshot of a store."""
+    """The rows around refs, in a snapshot of a store."""
 
     def __init__(self, connection: Connection, now: float) -> None:
         self._connection = connection
         self.now = now
 
     def behind(self, refs: Iterable[Ref], most: int) -> dict[int, Ref]:
-        """The live instances of these refs, and those built from them; at most so many."""
+        """The live instances of `refs`, and the instances built from them; at most `most`."""
         return dict(self._connection.execute(_BEHIND, (Keys(refs), most)))
 
     def states(self, refs: Iterable[Ref]) -> dict[Ref, str | None]:
@@ -177,7 +177,7 @@ class Surroundings:
         return dict(self._connection.execute(f"SELECT ref, state FROM {P}refs WHERE ref {_IN}", (Keys(refs),)))
 
     def next_to(self, refs: Iterable[Ref]) -> set[Ref]:
-        """The refs that react when one of these changes, and those that one of these waits for."""
+        """Neighbours of `refs`: dependants that react to a change, and inputs that `refs` wait for."""
         ids = Keys(self._column(f"SELECT id FROM {P}refs WHERE ref {_IN}", Keys(refs)))
         found = {
             *self._column(_WAITERS, ids),
@@ -194,7 +194,7 @@ class Surroundings:
         return grouped(self._connection.execute(sql, (Keys(refs),)))
 
     def appearances(self, refs: Collection[Ref], behind: Mapping[int, Ref]) -> dict[Ref, Appearance]:
-        """What the rules read of each of these refs; `behind` are the instances that a taint may reach."""
+        """The appearance of each of `refs`; `behind` are the instances that a taint may reach."""
         return Appearances(self._connection, self.now, _WANTS_THAT_HOLD).of(refs, behind)
 
     def _column(self, sql: str, *parameters: Any) -> list[Any]:
@@ -207,7 +207,7 @@ class Surroundings:
         behind: Collection[int],
         in_place_of: InPlaceOf = NOTHING_LEFT_OUT,
     ) -> Store:
-        """A store in memory with the rows of these refs; `behind` are instances that a taint may reach. The caller closes it."""
+        """A store in memory with the rows of the given refs; `behind` are instances that a taint may reach. The caller closes it."""
         excerpt = Store("sqlite://", shared=False)
         with excerpt.writing() as work:
             _Copying(self._connection, work.connection, self.now, in_place_of).copy(reached, around, behind)
@@ -215,7 +215,7 @@ class Surroundings:
 
 
 class _Copying:
-    """Copies rows from one database into another."""
+    """Copies rows from a source database into a target database."""
 
     def __init__(self, source: Connection, target: Connection, now: float, in_place_of: InPlaceOf) -> None:
         self._source, self._target = source, target
@@ -234,7 +234,7 @@ class _Copying:
         self._rows("delegations", f"outcome = '{DelegationOutcome.WAITING}' AND ref_id {_IN}", reached_ids)
 
     def _copy_builds(self, reached: Collection[Ref], around: Collection[Ref], behind: Collection[int]) -> Keys:
-        """Refs, their instances, and what these were made by; returns the ids of the reached refs."""
+        """Refs, their instances, and what made the instances; returns the ids of the reached refs."""
         all_refs = self._rows("refs", f"ref {_IN}", Keys({*reached, *around, *self._refs_of(behind)}))
         known = set(reached)
         mine = [row for row in all_refs if row["ref"] in known]
@@ -263,7 +263,7 @@ class _Copying:
         self._rows("kept_for", f"want_id {_IN}", wants)
 
     def _inputs(self, instance_ids: Keys) -> list[tuple[int, int, int]]:
-        """The inputs of these instances (instance, ref, input), each once; those that are left out have another in their place."""
+        """The inputs of instances (instance, ref, input), each once; an input that is left out is replaced as `in_place_of` says."""
         refs, instances = self._in_place_of
         sql = f"SELECT instance_id, ref_id, input_id FROM {P}instance_inputs WHERE instance_id {_IN}"
         found = self._source.execute(sql, (instance_ids,))

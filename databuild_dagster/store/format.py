@@ -15,7 +15,7 @@ from databuild_dagster.model.coordination import DelegationOutcome
 #: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, wants that are kept,
 #: and reasons to set aside; 5 paths relative to the home.
 LOG_VERSION = 5
-#: Version of the projections; with another one the tables have to be computed again.
+#: Version of the projections; if it differs, the tables have to be computed again.
 PROJECTION_VERSION = 13
 
 PREFIX = "databuild_"
@@ -25,7 +25,7 @@ META, EVENTS = PREFIX + "meta", PREFIX + "events"
 #: The keys in META of the store's id, and of the place where that was given to it (rule 3.11).
 STORE_ID, PLACE = "store_id", "place"
 
-#: Rows that one event may make: a million. A row id is the seq of the event that made the row, and a number within it; 43 bits
+#: Rows that an event may make: a million. A row id is the seq of the event that made the row, and a number within it; 43 bits
 #: are left for the seq.
 BITS = 20
 
@@ -59,6 +59,6 @@ def end_of_event(row_id: int) -> int:
 
 
 def one_of(states: Iterable[Enum], *others: str) -> str:
-    """A list of states and other words for SQL's `IN`, in one order, so that a statement is one text in every process."""
+    """A sorted list of states and other words for SQL's `IN`, so that a statement has the same text in every process."""
     values = "', '".join(sorted([*(state.value for state in states), *others]))
     return f"('{values}')"

@@ -30,7 +30,7 @@ from databuild_dagster.store.format import PREFIX as P
 
 
 class Violation(NamedTuple):
-    """One fault of the store, with the invariant that it breaks."""
+    """A fault of the store, with the invariant that it breaks."""
 
     invariant: str
     entity: str
@@ -310,7 +310,7 @@ def _wrong_uuids(connection: Connection) -> Iterator[tuple[object, object]]:
             yield uuid, f"does not follow from job run {job_run_id} and {ref}"
 
 
-#: Those of the core.
+#: The invariants of the core.
 INVARIANTS: Final = (
     *(Invariant(name, partial(_found_by, queries)) for name, queries in QUERIES.items()),
     Invariant("I6", _wrong_uuids),

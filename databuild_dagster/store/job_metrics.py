@@ -35,9 +35,9 @@ class JobMetrics(NamedTuple):
     counts: dict[str, int]
     #: Share of the ended job runs that succeeded or were skipped; None when none ended.
     success_rate: float | None
-    #: Builds that a delegation replaced, one for each request and partition key.
+    #: Builds that a delegation replaced, counted once for each request and partition key.
     avoided: int
-    #: The median of one job run; None when none succeeded.
+    #: The median duration of a job run; None when no job run succeeded.
     median_seconds: float | None
 
     @property
@@ -49,7 +49,7 @@ class JobMetrics(NamedTuple):
 #: Data from outside is in launches without a location.
 _RUNS = f"{P}job_runs j JOIN {P}launches l ON l.id = j.launch_id WHERE l.location <> ''"
 
-#: Without skipped ones, which are the reuses of Dagster runs: `_SPARED` counts those of every request.
+#: Without skipped job runs, which are the reuses of Dagster runs: `_SPARED` counts those of every request.
 _COUNTS = f"""
 SELECT l.job, j.state, count(*) FROM {_RUNS} AND j.state <> '{JobRunState.SKIPPED}'
 AND {TIME_OF_RUN} >= :since AND {TIME_OF_RUN} < :until GROUP BY l.job, j.state"""
@@ -60,9 +60,9 @@ SELECT l.job, (max(j.ended_at) - min(j.started_at)) / count(*) FROM {_RUNS}
 AND j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL AND j.ended_at >= :since AND j.ended_at < :until
 GROUP BY l.id, l.job"""
 
-#: Reuses, and these with builds that were joined: one for each requester and partition key, however many outputs it has.
+#: Reuses, and reuses with joined builds: one for each requester and partition key, however many outputs it has.
 #: Wants of arcs and of job runs are no requests of their own: a person's or a schedule's request caused them. All wants of a request
-#: have one source, so one is looked at: a request may have ten thousand, and each as many delegations.
+#: have the same source, so a single want is read: a request may have ten thousand, and each as many delegations.
 _SPARED = f"""
 SELECT job, sum(reused), count(*) FROM (
     SELECT s.job, max(CASE WHEN d.kind = '{Answer.REUSE}' THEN 1 ELSE 0 END) AS reused
@@ -80,7 +80,7 @@ def metrics_of_jobs(
 ) -> list[JobMetrics]:
     """Every job with runs or delegations, by name. Reads all of them; `JobTotals` reads each once.
 
-    The window has job runs by their end, and those that have not ended by their start; delegations by their request.
+    The window has job runs by their end, and open job runs by their start; delegations by their request.
     Raises `NotFound` for a job that never ran.
     """
     counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -138,11 +138,11 @@ _LAST_OF_NEXT = f"SELECT max(id) FROM (SELECT id FROM {P}launches WHERE id > :af
 
 
 class _Launch(NamedTuple):
-    """What became of the job runs of one launch."""
+    """The job runs of a launch by state, and their duration."""
 
     job: str
     counts: Counter[str]
-    #: Of one job run, because they run at the same time; None if none has succeeded.
+    #: The time of a single job run, because they run at the same time; None if no job run succeeded.
     seconds: float | None
 
     @property
@@ -160,7 +160,7 @@ class JobTotals:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = Lock()
-        #: The last launch that was read, and those before it whose job runs have not all ended.
+        #: The last launch that was read, and the launches before it whose job runs have not all ended.
         self._after = 0
         self._open: list[int] = []
         self._ended = _Ended()
@@ -204,7 +204,7 @@ class _Ended:
         self.seconds: dict[str, Counter[float]] = defaultdict(Counter)
 
     def take(self, found: Mapping[int, _Launch]) -> None:
-        """Add the ended ones of these launches."""
+        """Add the ended launches among `found`."""
         for launch in found.values():
             if launch.has_ended:
                 _add(launch, self.counts[launch.job], self.seconds[launch.job])

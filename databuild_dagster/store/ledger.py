@@ -1,7 +1,7 @@
 """The ledger of requests: each request for a ref with the job run that built it.
 
-The table of delegations has builds of others for a request. The request's own builds follow from its job runs or its wants, so
-that the common case, a request for missing refs, writes no row for the ledger.
+The table of delegations has the foreign builds of a request. The request's own builds follow from its job runs or its wants, so
+the common case, a request for missing refs, writes no row for the ledger.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from databuild_dagster.store.store import Store, again_if_cut
 
 
 class LedgerEntry(msgspec.Struct, frozen=True):
-    """The answer to one request for one ref (rules 8.1, 15)."""
+    """The answer to a request for a ref (rules 8.1, 15)."""
 
     #: The request id of wants, or a Dagster run.
     requester: Annotated[str, Column()]
     ref: Annotated[Ref, Column()]
     kind: Annotated[Answer, Column()]
-    #: The job run that builds it, or built it; the present one while the request waits.
+    #: The job run that builds it, or built it; the present job run while the request waits.
     job_run: Annotated[str | None, Column("job run", wide_only=True)]
     uuid: Annotated[str | None, Column("instance", wide_only=True)]
     outcome: Annotated[DelegationOutcome, Column()]
@@ -59,7 +59,7 @@ _IN_VAIN = one_of([*FAILING, InstanceState.TAINTED])
 _WANT_ENDED = "its want ended"
 _OWN_LOST = "its own job run was lost, and another built it"
 
-#: Delegations. One that waits follows the ref to its present instance; one that has ended, to the instance of that time. A
+#: Delegations. An open delegation follows the ref to its present instance; an ended delegation, to the instance of its end. A
 #: requester that joined a build and claimed the ref later is here too.
 _DELEGATED_ENTRY = Selection(
     LedgerEntry,
@@ -80,7 +80,7 @@ CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id
 {_LAST_WANT.format(joined=f"d.kind = '{Answer.BUILD}' AND d.outcome = '{_Outcome.WAITING}' AND", run="d.requester")}
 ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
 
-#: Claims: a Dagster run that claimed owns its launch. Its wants have others build the refs that it could not finish: `i` is the
+#: Claims: a Dagster run that claimed owns its launch. By its wants, other launches build the refs that it could not finish: `i` is the
 #: instance of the ref then. A ref that it had joined before the claim is among the delegations.
 _CLAIMED_ENTRY = Selection(
     LedgerEntry,
@@ -112,7 +112,7 @@ ORDER BY own_l.id DESC, r.ref LIMIT :most"""
 _CLAIMED = partial(_BUILT.format, which="own_l.owner = own_l.dagster_run_id")
 
 #: Instances are numbered after their job run, and job runs after their launch. The plus keeps SQLite from making an index over
-#: all of them for this one query.
+#: all of them for this query.
 _OUTPUTS = f"""
 CROSS JOIN {P}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND +j.launch_id = l.id
 CROSS JOIN {P}instances i ON i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {BITS} AND +i.job_run_id = j.id"""
@@ -157,7 +157,7 @@ _ENTRIES = (_DELEGATED_ENTRY, _CLAIMED_ENTRY, _WANTED_ENTRY)
 _NEWEST_WANTS = f"""
 SELECT newest.id, newest.n_refs FROM {P}wants newest
 WHERE newest.source NOT IN ('{DERIVATIVE}', '{CLAIMANT}') ORDER BY newest.id DESC LIMIT :most"""
-#: The parts, by question. Of all claims, only those after `:floor` are looked at.
+#: The parts, by question. Of all claims, only claims after `:floor` are read.
 _ALL = (
     _DELEGATED.format(source=f"(SELECT newest.* FROM {P}delegations newest ORDER BY newest.asked_at DESC LIMIT :most)"),
     _CLAIMED(

@@ -1,8 +1,8 @@
-"""The append-only event log: one seq after another, times that never go back (rule 3.1); and the witness of its end (decision 0062).
+"""The append-only event log: seqs without gaps, times that never go back (rule 3.1); and the witness of its end (decision 0062).
 
 A log that went back, to a replica that lagged or to a restored copy, does not show it by itself. A file outside the database has
-the last event of each log that processes of a home have seen, for processes that begin later. A home that was copied has another
-folder, so that the file of the original says nothing there.
+the last event of each log that processes of a home have seen, for processes that begin later. A home that was copied has a different
+folder, so the file of the original has no effect there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SELECT seq, at, (SELECT value FROM {META} WHERE key = 'log_version'),
        command_id, (SELECT command_id FROM {PREFIX}events WHERE seq = ?)
 FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"""
 
-#: NUL in JSON, after an even number of backslashes; after an odd number the last one escapes its own.
+#: NUL in JSON, after an even number of backslashes; after an odd number the last backslash escapes the backslash of NUL.
 _NUL = "\\u0000"
 _NULS = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
@@ -82,7 +82,7 @@ def event_command_id(command_id: str, place: int) -> str:
 def events_of_command(connection: Connection, command_id: str) -> list[Event]:
     """The events of a command, in order.
 
-    Raises `CommandIdUsed` for an id with a fingerprint, if another request had the id.
+    Raises `CommandIdUsed` for an id with a fingerprint, if a different request had the id.
     """
     id = bare(command_id)
     which = "command_id = ? OR (command_id >= ? AND command_id < ?) ORDER BY seq"
@@ -107,7 +107,7 @@ def events_at(connection: Connection, seqs: Keys) -> list[Event]:
 
 
 def all_events(connection: Connection, page: int = 20) -> Iterator[Event]:
-    """In small pages, decoded one by one: an event may have ten thousand refs."""
+    """In small pages, decoded event by event: an event may have ten thousand refs."""
     seq = 0
     while rows := page_after(connection, seq, page):
         for row in rows:
@@ -157,7 +157,7 @@ def _event(row: tuple[int, float, str, int, str, str, str]) -> Event:
 
 #: The file in a home.
 WITNESS_NAME = "databuild.seen"
-#: Logs that the file has; a take-over begins another log.
+#: Logs that the file has; a take-over begins a new log.
 MOST_LOGS = 20
 
 
@@ -174,12 +174,12 @@ NOTHING_SEEN = Mark(0, "")
 
 class _Witness(msgspec.Struct):
     folder: int
-    #: By the ids of their stores, the last noted one at the end.
+    #: By the ids of their stores, the last noted store at the end.
     logs: dict[str, Mark]
 
 
 class Witness:
-    """The file of one home and one store."""
+    """The file of a home, for a store."""
 
     def __init__(self, home: str, store_id: str) -> None:
         self._home = home

@@ -1,4 +1,4 @@
-"""Queries to the meta storage (rule 9.1). Each answer is of one moment and has its revision."""
+"""Queries to the meta storage (rule 9.1). Each answer is consistent and has its revision."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import from_stored
 
-#: Revisions of one answer at most.
+#: Revisions of an answer at most.
 MAX_BATCHES = 1_000
 
-#: One statement, so that the answer is of one moment. It has a row also without an entry.
+#: A single statement, so that the answer is consistent. It has a row also without an entry.
 _HEAD = f"(SELECT coalesce(max(seq), 0) AS seq FROM {PREFIX}events) head"
 _GET = (
     f"SELECT head.seq, m.key, m.revision, m.value FROM {_HEAD} LEFT JOIN {PREFIX}meta_entries m "

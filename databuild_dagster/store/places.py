@@ -23,7 +23,7 @@ class Places:
         self._inside = None if home is None else home.rstrip("/") + "/"
 
     def whole(self, uri: str | None) -> str | None:
-        """The path or url that is meant by a recorded one."""
+        """The path or url that a recorded path or url means."""
         if uri is None or self._inside is None or uri.startswith("/") or "://" in uri:
             return uri
         return self._inside + uri

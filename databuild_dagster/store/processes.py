@@ -1,11 +1,11 @@
-"""The processes of this machine, as the operating system knows them: start, user, command, and whether one is suspended.
+"""The processes of this machine, as the operating system knows them: start, user, command, and whether a process is suspended.
 
 | on        | by      | a process's start is                                        |
 |-----------|---------|-------------------------------------------------------------|
 | Linux     | `/proc` | clock ticks since boot, which no change of the clock moves  |
 | elsewhere | psutil  | psutil's identity of the process, which no change moves     |
 
-A process that only waits to be reaped has ended. A reading of a process that this one may not see is None or False.
+A process that only waits to be reaped has ended. A reading of a process that this process may not see is None or False.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-#: Bound of the one program that is run, once in a process.
+#: Bound of the only program that is run, once in a process.
 BOOT_SECONDS = 5.0
 #: Prints the id of the boot on macOS. Other systems have no such name, and the program fails.
 BOOT_COMMAND = ("sysctl", "-n", "kern.bootsessionuuid")
@@ -26,7 +26,7 @@ _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Processes(Protocol):
-    """One way to read processes."""
+    """A way to read processes."""
 
     def boot(self) -> tuple[str, str] | None:
         """The id of the machine's boot and of this process's namespace; None if the system does not show both."""

@@ -1,6 +1,6 @@
 """The log folded into a store of its own (rule 3.4).
 
-`rebuild` replaces the tables with the result, `migrate` does so for the tables of another version, `differences` compares
+`rebuild` replaces the tables with the result, `migrate` does so for the tables of an older version, `differences` compares
 them, and `as_it_was` shows the state after an earlier event.
 """
 
@@ -26,7 +26,7 @@ from databuild_dagster.store.format import LOG_VERSION, META, PROJECTION_VERSION
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
-#: Exceptions that the fold of a damaged event may raise; those of the disk are not among them.
+#: Exceptions that the fold of a damaged event may raise; errors of the disk are not among them.
 CANNOT_BE: tuple[type[Exception], ...] = (
     LookupError,
     ValueError,
@@ -47,7 +47,7 @@ EVENTS_AT_ONCE = 5_000
 #: Events of a store as it was that are in memory at once.
 EVENTS_PER_PAGE = 1000
 SCRATCH_PREFIX = "databuild-fold-"
-#: Folders that are made until one is locked. On a file system without locks no process removes the last one.
+#: Folders that are made until one is locked. On a file system without locks no process removes the last folder.
 MOST_TRIES = 10
 
 
@@ -97,7 +97,7 @@ class Migration(NamedTuple):
 
 
 def migrate(store: Store) -> Migration:
-    """Bring a database of an older version to this one; the store was opened without a check of its tables' version.
+    """Bring a database of an older version to this version; the store was opened without a check of its tables' version.
 
     The log's table never changed its shape, and `codec` raises old events as it reads them. So a migration computes the tables,
     and records in the log that this version may write there, which older versions refuse from then on.
@@ -110,7 +110,7 @@ def migrate(store: Store) -> Migration:
 def as_it_was(store: Store, seq: int) -> Iterator[Store]:
     """A temporary store whose log ends at `seq` (rule 3.2).
 
-    The history has the state of one entity at a seq; a fold of the log has that of all, exactly, at its price.
+    The history has the state of a single entity at a seq; a fold of the log has the exact state of all entities, at its price.
     """
     with scratch_store() as then:
         fold_all(_events_up_to(store, seq), then, moves_at_once=MOVES_AT_ONCE, with_log=True)
@@ -178,7 +178,7 @@ def _located(event: Event) -> Iterator[None]:
 
 
 def _events_of(store: Store, connection: Connection) -> Iterator[Event]:
-    """The log, of which an error names the store itself, and not the one that it is folded into."""
+    """The log; an error in it names the store itself, and not the store that it is folded into."""
     try:
         yield from log.all_events(connection)
     except Exception as error:
@@ -242,7 +242,7 @@ def _remove_abandoned() -> None:
 
 
 def _lock_of(folder: str) -> int | None:
-    """The descriptor with the lock of a folder; None if a process has it, or the folder is gone or another user's."""
+    """The descriptor with the lock of a folder; None if a process has it, or the folder is gone or belongs to a different user."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -20,7 +20,7 @@ from databuild_dagster.store.work.builds import OLDEST_OPEN, POINTINGS
 
 
 class Removable(NamedTuple):
-    """One instance with its data and the facts that keep it."""
+    """An instance with its data and the facts that keep it."""
 
     uuid: str
     ref: Ref
@@ -97,7 +97,7 @@ _REMOVABLE_AS_FOUND = [name for name in Removable._fields if name in _Found._fie
 
 _STORED = Selection(StoredInstance, "i", ref="r.ref")
 
-#: All instances of refs that have more than one, or a tainted one.
+#: All instances of refs with several instances, or with a tainted instance.
 _CHAINS = f"""
 WITH RECURSIVE chain(id) AS (
     SELECT r.last_id FROM {P}refs r JOIN {P}instances n ON n.id = r.last_id
@@ -115,19 +115,19 @@ class Removals:
         self._meta = MetaQueries(store)
 
     def of_uuids(self, uuids: Iterable[str]) -> dict[str, Removable]:
-        """The existing ones of these instances."""
+        """The existing instances among `uuids`."""
         answer = self._store.ask(_SELECT + "WHERE i.uuid IN (SELECT value FROM json_each(?))", (Keys(uuids),))
         return {removable.uuid: removable for removable in self._removable(answer)}
 
     def of_dataset(self, asset: str) -> list[Removable]:
-        """Every instance of each ref that has more than one, or a tainted one; by ref, the newest first."""
+        """Every instance of each ref with several instances or a tainted instance; by ref, the newest first."""
         sql = f"{_CHAINS} {_SELECT} WHERE i.id IN (SELECT id FROM chain) ORDER BY r.ref, i.id DESC"
         return self._removable(self._store.ask(sql, dataset_range(asset)))
 
     def with_data(self, asset: str) -> list[Removable]:
         """Every instance of a dataset that was live and whose data is there; by ref, oldest first.
 
-        Of instances from outside also those whose data was removed: their files are still where they were.
+        Instances from outside are included after a removal of their data: their files are still in place.
         """
         sql = f"""{_SELECT}
             WHERE (r.ref = ? OR (r.ref >= ? AND r.ref < ?)) AND i.was_live = 1 AND i.manifest_uri IS NOT NULL
@@ -135,21 +135,21 @@ class Removals:
         return self._removable(self._store.ask(sql, dataset_range(asset)))
 
     def unfinished(self) -> list[StoredInstance]:
-        """Removals in progress, perhaps of a dead process; by the index of unfinished ones."""
+        """Removals in progress, perhaps of a dead process; by the index of unfinished removals."""
         sql = f"""
             SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.manifest_state = '{REMOVED}' AND i.cleared_at IS NULL ORDER BY i.id"""
         return _STORED.rows(self._store.ask(sql), manifest_uri=self._store.places.whole)
 
     def outside(self) -> list[StoredInstance]:
-        """Instances whose files belong to another program."""
+        """Instances whose files belong to a foreign program."""
         sql = f"""
             SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.origin IS NOT NULL AND i.manifest_state = 'complete' ORDER BY i.id"""
         return _STORED.rows(self._store.ask(sql), manifest_uri=self._store.places.whole)
 
     def assets(self) -> list[str]:
-        """Every dataset that was ever registered, because the data of unregistered ones exists."""
+        """Every dataset that was ever registered, because the data of unregistered datasets exists."""
         return [asset for (asset,) in self._store.ask(f"SELECT asset FROM {P}datasets ORDER BY asset")]
 
     def _removable(self, answer: list[tuple[Any, ...]]) -> list[Removable]:

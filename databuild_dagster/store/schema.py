@@ -92,7 +92,7 @@ events = _table("events", _EVENT, key=("seq",), unique="command_id", clustered=F
 
 _NO_CHANGE = "the event log is append-only"
 _ONLY_NEXT = f"{_NO_CHANGE}: a new event takes the next seq and a command id of its own"
-#: Also against REPLACE, which deletes without asking; a seq that is not the next one would be a gap.
+#: Also against REPLACE, which deletes without asking; a seq that is not the next seq would be a gap.
 _IS_NOT_NEXT = (
     f"NEW.seq <> (SELECT coalesce(max(seq), 0) + 1 FROM {PREFIX}events) "
     f"OR EXISTS (SELECT 1 FROM {PREFIX}events WHERE command_id = NEW.command_id)"
@@ -178,14 +178,14 @@ _index("wants_kept", wants.c.keeping, where="keeping IS NOT NULL")
 
 #: The refs that a want names. They never change.
 want_refs = _table("want_refs", {"want_id": int, "ref_id": int}, key=("want_id", "ref_id"))
-#: The same from the refs' side, with `model.view.Openness`. A table, not an index of the one above: a change touches one tree.
+#: The same from the refs' side, with `model.view.Openness`. A table, not an index of the table above: a change touches a single tree.
 holds = _table("holds", {"ref_id": int, "open": int, "want_id": int}, key=("ref_id", "open", "want_id"))
 
 #: The ended wants that derivative wants are kept for (rule 6.14).
 kept_for = _table("kept_for", {"keeping": int, "want_id": int}, key=("keeping", "want_id"))
 _index("kept_for_want", kept_for.c.want_id)
 
-#: Missing inputs of instances; `active` is 1 while the instance waits, or has failed because of one.
+#: Missing inputs of instances; `active` is 1 while the instance waits, or has failed because of a missing input.
 missing = _table("missing", {"instance_id": int, "ref_id": int, "active": int}, key=("instance_id", "ref_id"))
 _index("missing_active", missing.c.ref_id, where="active = 1")
 
@@ -226,7 +226,7 @@ _index("delegations_of_ref", delegations.c.ref_id, delegations.c.outcome)
 # The newest answers of all. Only a request that is not answered by a build of its own pays for it.
 _index("delegations_asked", delegations.c.asked_at)
 
-#: The moves; `place` counts those of one event.
+#: The moves; `place` counts the moves of an event.
 _MOVE = {"kind": str, "entity_id": int, "seq": int, "place": int, "from_state": str | None, "to_state": str}
 # By entity first: ids follow the log, so young entities are together and one page takes a command's moves.
 history = _table("history", _MOVE, key=("entity_id", "kind", "seq", "place"))
@@ -238,7 +238,7 @@ meta_changes = _table("meta_changes", {"revision": int, "key": str, "value": str
 #: The revisions up to which changes were compacted.
 meta_compactions = _table("meta_compactions", {"seq": int, "revision": int}, key=("seq",), clustered=False)
 
-#: The tables that a rebuild computes; the others are the log.
+#: The tables that a rebuild computes; the other tables are the log.
 PROJECTIONS: tuple[sa.Table, ...] = tuple(table for table in metadata.tables.values() if table not in (meta, events))
 
 _MESSAGES = " ".join(f"WHEN '{answer}' THEN '{message}'" for answer, message in MESSAGES.items())

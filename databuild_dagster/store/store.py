@@ -1,4 +1,4 @@
-"""One event log with its projections: opening and refusing, transactions, consistent snapshots."""
+"""An event log with its projections: opening and refusing, transactions, consistent snapshots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from databuild_dagster.store.unit_of_work import UnitOfWork
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Connections that a server cuts within one transaction, before its attempts end. Each new one waits for the server.
+#: Connections that a server cuts within a transaction, before its attempts end. Each new connection waits for the server.
 MAX_CUTS = 3
 #: The versions of this code, as the database has them.
 _KNOWN = (str(LOG_VERSION), str(PROJECTION_VERSION))
@@ -49,9 +49,9 @@ def new_store_id() -> str:
 
 
 class Store:
-    """One event log with its projections. Thread-safe; a transaction belongs to one thread.
+    """An event log with its projections. Thread-safe; a transaction belongs to a single thread.
 
-    No other process opens one that is not `shared`.
+    No other process opens a store that is not `shared`.
     """
 
     def __init__(self, url: str, *, check_projections: bool = True, shared: bool = True) -> None:
@@ -59,7 +59,7 @@ class Store:
         self.database = database_of(url)
         if shared:
             self.database.check_place()
-        #: The path of the file, for a database that is one.
+        #: The path of the file, for a database in a file.
         self.path = self.database.path
         self._check_projections = check_projections
         self._meta: dict[str, str] = {}
@@ -84,7 +84,7 @@ class Store:
 
     @cached_property
     def places(self) -> Places:
-        """The whole paths of recorded ones (rule 3.10)."""
+        """The whole paths of recorded paths (rule 3.10)."""
         home = None if self.path is None else os.path.dirname(self.path)
         return Places(home)
 
@@ -157,7 +157,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[UnitOfWork]:
-        """One transaction: committed when the block ends, rolled back when it raises.
+        """A transaction: committed when the block ends, rolled back when it raises.
 
         Raises `NewerStore` after a newer version has migrated the store (rule 3.4).
         """
@@ -257,7 +257,7 @@ class Store:
             self.database.raise_trouble(error)
 
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """The answer to one query."""
+        """The answer to a query."""
         try:
             return self.database.ask(sql, parameters)
         except BaseException as error:
@@ -270,7 +270,7 @@ class Store:
 
 
 def _head_after(seen: Mark) -> tuple[str, tuple[int]]:
-    """The question for the log's end, and for the event in the place of the last one seen."""
+    """The question for the log's end, and for the event in the place of the last seen event."""
     return log.HEAD_TO_WRITE, (seen.seq,)
 
 

@@ -1,9 +1,9 @@
-"""The log as a file of lines, from one database to another: out of SQLite into PostgreSQL, and back (rule 3.12).
+"""The log as a file of lines, to move it between databases: out of SQLite into PostgreSQL, and back (rule 3.12).
 
-The first line says what the file is, one line follows for each event, and the last line has their number and digest, so that
-a file that was cut or changed is refused. Paths of manifests are whole in the file: a SQLite store keeps those inside its home
-relative to it, and PostgreSQL has no home (rule 3.10). An event is copied as it is stored, without its types: a newer shape
-of it would be another log.
+The first line says what the file is, a line follows for each event, and the last line has their number and digest, so that
+a file that was cut or changed is refused. Paths of manifests are whole in the file: a SQLite store keeps paths inside its home
+relative to it, and PostgreSQL has no home (rule 3.10). An event is copied as it is stored, not as its type: a newer shape
+would make a different log.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from databuild_dagster.store.store import Store
 
 #: Events read from the log at once.
 _PAGE: Final = 1000
-#: Bytes of one line. An event has kilobytes, and that of a large manifest megabytes.
+#: Bytes of a line. An event has kilobytes, and the event of a large manifest megabytes.
 MAX_LINE: Final = 256 * 2**20
-#: Bytes of the first line, which has one number.
+#: Bytes of the first line, which has a single number.
 _MAX_BEGIN: Final = 1000
 #: The types of events with manifests; no other payload has a path.
 _WITH_PATHS: Final = ("JobRunSucceeded", "LotArrived")
@@ -52,7 +52,7 @@ class _End(msgspec.Struct):
 
 
 def export_log(store: Store, path: str) -> int:
-    """Write the log of one moment into a new file and return the number of its events. Raises `ExportRefused`."""
+    """Write a consistent copy of the log into a new file and return the number of its events. Raises `ExportRefused`."""
     temporary = f"{path}.{secrets.token_hex(4)}"
     try:
         if os.path.lexists(path):
@@ -88,8 +88,8 @@ def _write(store: Store, file: BinaryIO) -> int:
 def import_log(store: Store, path: str) -> int:
     """Put the events of a file into an empty store, with the tables that follow from them, or change nothing.
 
-    Returns the number of events. Raises `StoreNotEmpty`, `ExportDamaged`, and `IllegalMove` for events that cannot follow one
-    another.
+    Returns the number of events. Raises `StoreNotEmpty`, `ExportDamaged`, and `IllegalMove` for events that cannot follow
+    each other.
     """
     try:
         # A pipe would wait for a writer, and is gone after the first of two readings; a device may have no end.
@@ -112,7 +112,7 @@ def import_log(store: Store, path: str) -> int:
 
 
 def _read(file: BinaryIO, path: str) -> Iterator[_Event]:
-    """The events of a file, which is known to be whole after the last one. Raises `ExportDamaged`."""
+    """The events of a file, which is known to be whole after the last event. Raises `ExportDamaged`."""
     _check_begin(file.readline(_MAX_BEGIN), path)
     lines, digest, n_events = _lines(file, path), hashlib.sha256(), 0
     for line in lines:
@@ -149,7 +149,7 @@ def _check_begin(line: bytes, path: str) -> None:
 
 
 def _check_end(line: bytes, after: bytes | None, found: _End, path: str) -> None:
-    """Check the first line that is no event, which has to be the last one."""
+    """Check the first line that is no event, which has to be the last line."""
     try:
         end = msgspec.json.decode(line, type=_End)
     except (msgspec.DecodeError, UnicodeDecodeError):

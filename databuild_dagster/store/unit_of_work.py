@@ -1,6 +1,6 @@
-"""The view of one transaction: rows loaded by key in bulk, changed in memory, written in bulk where they changed.
+"""The view of a transaction: rows loaded by key in bulk, changed in memory, written in bulk where they changed.
 
-It lets one transition function serve commands, rebuild and tests. Set-based SQL was measured, whose plans flip, and an ORM,
+It lets the same transition function serve commands, rebuild and tests. Set-based SQL was measured, whose plans flip, and an ORM,
 which is five to fifteen times slower. Wants and the meta storage are here; `work` has the other subjects.
 """
 
@@ -53,7 +53,7 @@ class MetaWork(Tables):
 
     #: The keys that were loaded; None for a key that never was.
     _entries: dict[str, Entry | None]
-    #: Keys to write, with true for a new one; and all their changes.
+    #: Keys to write, with true for a new key; and all their changes.
     _entries_written: dict[str, bool]
     _changes: list[tuple[int, str, str | None]]
 
@@ -123,7 +123,7 @@ _WANTS_HOLDING_ONE = {
     )
     for openness in Openness
 }
-#: Most successful wants have expired, so the query leaves these out, and a kept one does not open again (rule 6.14).
+#: Most successful wants have expired, so the query leaves expired wants out, and a kept want does not open again (rule 6.14).
 _WANTS_TO_REOPEN = Lookup(
     f"SELECT x.ref_id, x.want_id, {WANTS.columns} FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id "
     f"WHERE x.open = {int(Openness.SUCCESSFUL)} AND w.keeping IS NULL AND w.expires_at > ? AND",
@@ -248,7 +248,7 @@ class WantWork(Tables):
 
 
 class UnitOfWork(WantWork, TaintWork, DelegationWork, MetaWork):
-    """`model.view.View` over one connection inside one transaction."""
+    """`model.view.View` over a connection, inside a transaction."""
 
     unsettled: set[int]
     failed_upstream: list[WantRow]

@@ -1,6 +1,6 @@
-"""Causes that differ only in names and times are one line, so that an answer about thousands of refs can be read.
+"""Causes that differ only in names and times are a single line, so that an answer about thousands of refs can be read.
 
-The lines are for people: one ref has its sentence in full, and the line below it names the others that have the same cause.
+The lines are for people: a ref has its sentence in full, and the line below it names the other refs that have the same cause.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from databuild_dagster.engine.why.explain import LEFT_OUT, Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 
-#: Refs that one line names.
+#: Refs that a line names.
 NAMED = 3
 #: Ids, times, the keys of refs and the numbers of refs that a sentence leaves out.
 _NAMES = re.compile(
@@ -27,13 +27,13 @@ _NAMES = re.compile(
 
 
 class AlikeCauses(NamedTuple):
-    """Refs whose causes differ only in names and times. The causes of these refs follow, one deeper."""
+    """Refs whose causes differ only in names and times. Their own causes follow, a level deeper."""
 
     #: In their order; none where the sentences are about refs that are left out.
     refs: list[str]
-    #: Those of the first ref.
+    #: The sentences of the first ref.
     sentences: list[str]
-    #: Whether the others have the very same sentences.
+    #: Whether the other refs have the very same sentences.
     is_same: bool
     depth: int
 
@@ -80,7 +80,7 @@ def lines_of(causes: Iterable[Cause]) -> Iterator[tuple[int, str]]:
 
 
 def alike_causes(causes: Iterable[Cause]) -> Iterator[AlikeCauses]:
-    """Causes, each with those that are like it."""
+    """Causes, each with the causes that are like it."""
     return _alike(_steps(causes), 0)
 
 

@@ -1,4 +1,4 @@
-"""What a build or a Dagster run waits for: open job runs with their processes, the next retry, launches that have not begun."""
+"""The waits of a build or a Dagster run: open job runs with their processes, the next retry, launches that have not begun."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.planning import AwaitedRun
 
-#: Job runs that are read, and launches of these that a sentence names.
+#: Job runs that are read, and launches of the job runs that a sentence names.
 MAX_AWAITED = 1000
 MAX_NAMED = 3
 _S = InstanceState
@@ -89,11 +89,11 @@ def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[R
     """The launches that have not begun, each with the awaited refs that need it; none while an awaited ref is being built.
 
     A Dagster run that waits in a run slot asks, because such a launch may need that slot (rule 8.3; decision 0023). The refs
-    that it waits for, and those that these wait for, decide:
+    that it waits for, and the refs that they wait for in turn, decide:
 
     - A running job run gives its slot back, and a ref that rests or is blocked (`model.need`) ends the wait: no launch counts.
     - A queued job run is a launch that has not begun.
-    - Without one, the due refs are launched after the open launches.
+    - Without such a launch, the due refs are launched after the open launches.
     """
     now = engine.now()
     asked = list(refs)
@@ -123,7 +123,7 @@ def _action(known: Canonical, now: float, *, is_paused: bool) -> Action:
 
 
 def _before(engine: Engine, due: Iterable[Ref]) -> list[str]:
-    """The open launches that have not begun: within `TickLimits`, they come before others."""
+    """The open launches that have not begun: within `TickLimits`, they come before other launches."""
     specs = (engine.queries.dataset(asset) for asset in {asset_of(ref) for ref in due})
     locations = {spec.location for spec in specs if spec is not None}
     if not locations:

@@ -51,7 +51,7 @@ def to_cancel(queries: Queries, ref: Ref, waiters: Sequence[Ref] = ()) -> str:
 
 
 def wants_of(queries: Queries, waiters: Mapping[Ref, Sequence[Ref]]) -> dict[Ref, list[WantView]]:
-    """Each of the refs that others wait for, with the open wants of these others that no job run recorded."""
+    """Each awaited ref, with the open wants of its waiters that no job run recorded."""
     open_wants = {
         other: queries.wants(WantFilter(open_only=True, derivative=False, ref=other))
         for other in dict.fromkeys(other for others in waiters.values() for other in others)

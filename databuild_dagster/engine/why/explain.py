@@ -52,15 +52,15 @@ from databuild_dagster.store.queries.wants import WantView
 
 _S = InstanceState
 
-#: Causes in one answer.
+#: Causes in an answer.
 MAX_CAUSES = 100
 #: A silence that is longer than two heartbeats are apart, on a busy machine too.
 SILENT_SECONDS = 1.5 * HEARTBEAT_SECONDS
 #: Begins the sentence about the refs beyond that.
 LEFT_OUT = "not explained here:"
-#: Refs that are followed from one waiting ref.
+#: Refs that are followed from a waiting ref.
 MAX_FOLLOWED = 10
-#: The worst first: failures, then refs that no job builds, then those on their way.
+#: The worst first: failures, then refs that no job builds, then refs on their way.
 _ORDER: tuple[InstanceState | None, ...] = (
     _S.FAILED,
     _S.UPSTREAM_FAILED,
@@ -80,7 +80,7 @@ class OnlyLater(NotFound):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One step on the way to the first cause."""
+    """A step on the way to the first cause."""
 
     #: The ref, or the want, that it explains.
     ref: str
@@ -95,7 +95,7 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     ref: str
     #: Of the ref, None if it is missing; of the want; `mixed` for a request whose wants differ.
     state: str | None
-    #: The causes of a cause follow it, one deeper.
+    #: The causes of a cause follow it, a level deeper.
     causes: tuple[Cause, ...]
     #: Of a request: the number of its wants in each state.
     wants: dict[str, int] | None = None
@@ -133,7 +133,7 @@ def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation
     """The same, by the log up to event `seq`, at the time `at` (rule 3.2).
 
     Folds the log up to there, which takes as long as a rebuild. Raises what `explain` raises for a name that is unknown
-    now; `OnlyLater` for one that was unknown then.
+    now; `OnlyLater` for a name that was unknown then.
     """
     try:
         # A fold makes tables, by SQLAlchemy, whose import would slow every other question.
@@ -197,7 +197,7 @@ class _Following:
         self._known: dict[Ref, KnownRefs] = {}
         #: By location.
         self._levels: dict[str, dict[Ref, Need]] = {}
-        #: What the next tick sets aside, and why.
+        #: The subjects that the next tick sets aside, and why.
         self._aside = SetAside()
         self.causes: list[Cause] = []
 
@@ -208,14 +208,14 @@ class _Following:
         return self._known[ref]
 
     def causes_of(self, ref: Ref) -> tuple[Cause, ...]:
-        """The causes of one ref, as if no other had been explained before."""
+        """The causes of a ref, as if no other ref had been explained before."""
         self._seen.clear()
         self.causes = []
         self.follow([ref], depth=0)
         return tuple(self.causes)
 
     def follow(self, refs: Iterable[Ref], *, depth: int) -> None:
-        """Depth first, so that a first cause comes before the bound. One retry opens all that failed behind a ref."""
+        """Depth first, so that a first cause comes before the bound. A single retry opens all that failed behind a ref."""
         stack = [(ref, depth, False) for ref in reversed(self._worst_first(refs))]
         while stack:
             ref, depth, is_opened = stack.pop()
@@ -445,7 +445,7 @@ class _Following:
         return f"its backoff ends at {when(canonical.retry_at or 0.0)}{attempts}{after}"
 
     def _since(self, known: KnownRefs, ref: Ref, why: str) -> str:
-        """Why it is open and since when it is wanted; after a cancellation also the command that prevents another build."""
+        """Why it is open and since when it is wanted; after a cancellation also the command that prevents a new build."""
         since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
         job_run_id = known.canonical[ref].job_run if known.state(ref) is _S.UP_FOR_RETRY else None
         run = None if job_run_id is None else self._queries.job_run(job_run_id)
@@ -454,7 +454,7 @@ class _Following:
         return f"{since}; its job run was canceled: {' '.join(built_again(self._engine, [ref]))}".rstrip(".")
 
     def _due(self, known: KnownRefs, ref: Ref, why: str) -> list[str]:
-        """The next tick launches it, if there is one."""
+        """The next tick launches it, if an orchestrator ticks."""
         location = self._spec(ref).location
         since = self._since(known, ref, why)
         if stalled := self._orchestrator(location):

@@ -1,4 +1,4 @@
-"""The failures behind refs, how many refs wait for their repair, and the command that opens all of these (rule 6.15)."""
+"""The failures behind refs, how many refs wait for their repair, and the command that opens all of them (rule 6.15)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from databuild_dagster.model.wording import counted, one_line, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
-#: Failures that are named one by one; of more, the command names their assets.
+#: Failures that are named singly; of more, the command names their assets.
 MAX_NAMED = 5
 
 
@@ -38,7 +38,7 @@ class FirstFailure(msgspec.Struct, frozen=True):
 
 
 class FirstFailures(NamedTuple):
-    """The failures behind some refs: the earliest ones, and how many others there are."""
+    """The failures behind some refs: the earliest failures, and the number of the rest."""
 
     named: tuple[FirstFailure, ...]
     n_others: int
@@ -53,7 +53,7 @@ class FirstFailures(NamedTuple):
 
 
 def first_failures(engine: Engine, refs: Collection[Ref]) -> FirstFailures | None:
-    """The failures behind those of the refs that failed; None when none of them did."""
+    """The failures behind the failed refs among `refs`; None when no ref failed."""
     found = engine.queries.failed_first_behind(refs) if refs else []
     if not found:
         return None
@@ -73,7 +73,7 @@ def _command(engine: Engine, causes: list[Ref]) -> str:
 
 
 def _all_of_asset(engine: Engine, ref: Ref) -> str:
-    """The selection of all partitions; the ref alone if it has none, or if `*` is one of their keys."""
+    """The selection of all partitions; the ref alone if the asset has no partitions, or if `*` is a key."""
     asset = asset_of(ref)
     spec = engine.queries.dataset(asset)
     takes_all = asset != ref and spec is not None and engine.catalog.why_not(spec, ALL) is not None
@@ -83,7 +83,7 @@ def _all_of_asset(engine: Engine, ref: Ref) -> str:
 def damaged_inputs(engine: Engine, serving: Sequence[Ref]) -> list[str]:
     """A sentence for each of the refs, and of what they wait for, that only the repair of a lost or damaged input makes live (rule 6.16).
 
-    None if another ref is to be retried, or if the damaged input was built again.
+    None if a further ref is to be retried, or if the damaged input was built again.
     """
     queries = engine.queries
     needed = [need.ref for need in queries.waited_for(serving, engine.now())]

@@ -1,9 +1,9 @@
 """A job graph with the action for every ref: build, join, reuse or blocked, and why (rule 8.6).
 
 Two passes over the graph. Upwards from the inputs: the fate of each ref, if it is needed. Downwards from the wanted refs:
-which refs are needed. A live ref, or one that is being built, needs none of its inputs; a failed ref, and what depends on
+which refs are needed. A live ref, or a ref that is being built, needs none of its inputs; a failed ref, and what depends on
 it, is not tried; a ref that waits for a source has its other inputs built meanwhile. The tick comes to the same result,
-one dep miss after another (rules 6.3-6.6), and its own function cuts due refs into launches.
+dep miss by dep miss (rules 6.3-6.6), and its own function cuts due refs into launches.
 
 Reads the store, and foreign refs through `Foreign`; changes neither.
 """
@@ -43,14 +43,14 @@ class Action(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """The action for one ref, and why."""
+    """The action for a ref, and why."""
 
     action: Action
     reason: str
 
 
 class PlannedLaunch(NamedTuple):
-    """One launch to start."""
+    """A launch to start."""
 
     job: str
     location: str | None
@@ -76,7 +76,7 @@ class AnnotatedPlan:
 
     @property
     def expected_seconds(self) -> float | None:
-        """The seconds of all launches one after another, by the jobs with a history; None if no job has one."""
+        """The seconds of all launches in sequence, by the jobs with a history; None if no job has one."""
         known = [launch.expected_seconds for launch in self.launches if launch.expected_seconds is not None]
         return sum(known) if known or not self.launches else None
 
@@ -142,7 +142,7 @@ _FATES = {
     Reason.DUE: _Fate.DUE,
 }
 
-#: By the fate of a needed ref that keeps a ref from being built, the fate of that one; the worst first.
+#: By the fate of a needed ref that keeps a ref from being built, the fate of the hindered ref; the worst first.
 _HINDERED = {_Fate.FAILS: _Fate.FAILS, _Fate.PAUSED: _Fate.STUCK, _Fate.STUCK: _Fate.STUCK}
 
 #: The fates of refs whose missing inputs are wanted.
@@ -257,7 +257,7 @@ class _Fates:
         return self._known.why(ref, self._now)
 
     def _why_and_pause(self, ref: Ref) -> str:
-        """With the pause of the ref, if there is one (rule 6.13)."""
+        """Why, with the pause of the ref, if any (rule 6.13)."""
         pause = self._known.pauses.get(ref)
         return self._why(ref) if pause is None else f"{self._why(ref)}; {pause_in_words(ref, pause)}"
 
@@ -291,7 +291,7 @@ class _Fates:
 
 
 def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLaunch, ...]:
-    """The launches: refs that are ready at the same time go together, as far as one launch can hold them."""
+    """The launches: refs that are ready at the same time go together, as far as a launch can hold them."""
     ready: dict[tuple[int, str, str], list[Ref]] = defaultdict(list)
     for ref, wave in fates.wave().items():
         spec = graph.datasets[asset_of(ref)]
@@ -310,9 +310,9 @@ def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLa
 
 
 def expected_seconds(history: Iterable[LaunchSpan], n_partitions: int) -> float | None:
-    """The median over past launches of the time to the first partition and of that for each further one.
+    """The median over past launches of the time to the first partition and of the time for each further partition.
 
-    This holds for batched launches and others. Launches of a single partition count for several only if there are no others.
+    This holds for batched and other launches. Launches of a single partition count for several only if no other launches exist.
     """
     spans = list(history)
     if n_partitions > 1 and (several := [span for span in spans if span.n_job_runs > 1]):

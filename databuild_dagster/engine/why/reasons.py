@@ -34,9 +34,9 @@ class StartedRun(NamedTuple):
 
 
 def slow_launches(queries: Queries, running: Iterable[StartedRun], now: float) -> dict[str, str]:
-    """A clause about each slow launch among those of some job runs, by launch id (rule 8.3).
+    """A clause about each slow launch among the launches of some job runs, by launch id (rule 8.3).
 
-    The usual duration of a job run is that of `ledger metrics`; those of a launch count together.
+    The usual duration of a job run is the duration in `ledger metrics`; the durations of a launch's job runs are added.
     """
     found: dict[str, str] = {}
     for run in {run.launch_id: run for run in running if now - run.since >= MIN_SECONDS}.values():
@@ -52,7 +52,7 @@ def slow_launches(queries: Queries, running: Iterable[StartedRun], now: float) -
 
 
 _S = InstanceState
-#: Names of missing inputs that one sentence lists.
+#: Names of missing inputs that a sentence lists.
 NAMED = 3
 #: Missing inputs that only a person can bring.
 _FAILED = {_S.FAILED: "which failed", _S.UPSTREAM_FAILED: "whose inputs failed"}
@@ -141,7 +141,7 @@ class KnownRefs:
 
 
 def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
-    """The store's facts about these refs now."""
+    """The store's facts about `refs` now."""
     canonical = queries.canonical(list(refs))
 
     def in_state(*states: InstanceState) -> dict[Ref, Canonical]:

@@ -1,6 +1,6 @@
 """Wants by filter, a want with what it waits for, and the wants that had an instance built (rules 5.9, 5.10).
 
-Those are the wants that were open for its ref when it came, back to those that people recorded. A derivative want (rule 6.4)
+The wants of an instance are those open for its ref when it came, back to wants that people recorded. A derivative want (rule 6.4)
 names only the job run that missed an input, so the wants behind that job run are added. Runs that joined later had nothing built:
 the ledger has them (rule 8.1).
 """
@@ -20,7 +20,7 @@ from databuild_dagster.model.states import OPEN_WANTS, InstanceState
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker, WantFilter, WantView
 
-#: Wants of one request whose causes are looked for.
+#: Wants of a request whose causes are looked for.
 MAX_EXPLAINED = 10
 
 
@@ -80,7 +80,7 @@ MOST_LEVELS = 100
 
 
 def who_asked(queries: Queries, uuids: Iterable[str]) -> dict[str, tuple[Asker, ...]]:
-    """The wants of each instance: its own first, then those behind them, each once."""
+    """The wants of each instance: its own first, then the wants behind them, each once."""
     asked = list(uuids)
     found: dict[str, tuple[Asker, ...]] = {}
     behind: dict[str, Sequence[str]] = {}

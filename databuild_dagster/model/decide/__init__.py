@@ -1,6 +1,6 @@
 """decide: a command and the state make events, or a refusal. All rules are here (rule 3.3).
 
-Each subject has a file; this one maps commands to their functions.
+Each subject has a file; this file maps commands to their functions.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
 
 
 def decide(command: c.Command, deciding: Deciding) -> list[Fact]:
-    """The events that a command becomes, perhaps none. Raises a subclass of `Refused`; `Unanswered` before any of these."""
+    """The events that a command becomes, perhaps none. Raises a subclass of `Refused`; `Unanswered` precedes any refusal."""
     try:
         facts = _DECISIONS[type(command)](command, deciding)
     except Refused:

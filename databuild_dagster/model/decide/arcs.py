@@ -8,7 +8,7 @@
 | failed upstream                                        | wanted, which fails; wanted again when rule 6.6 opens it | the same |
 | live                                                   | stale: not wanted     | tainted and wanted                |
 
-A lot that was being built while a source got a new instance may have read the one before. So an arc that follows late
+A lot that was being built while a source got a new instance may have read the instance before. So an arc that follows late
 data checks its own lot again when that becomes live: the taint opens the want again that the new instance made (rule 5.3).
 
 A firing is a fact also for a lot that needs nothing: each source instance wakes an arc once.
@@ -31,7 +31,7 @@ from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
 from databuild_dagster.model.states import ARC, InstanceState, JobRunState
 from databuild_dagster.model.view import Openness
 
-#: Lots that one source instance wakes at most, the last ones of the partitions definition: for a source without
+#: Lots that a source instance wakes at most, the last lots of the partitions definition: for a source without
 #: partitions, or an input that is all of them.
 MAX_LOTS = 10_000
 
@@ -53,7 +53,7 @@ class _Woken(NamedTuple):
 
 
 def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
-    """No fact when another orchestrator has followed every arc as far as this."""
+    """No fact when a second orchestrator has followed every arc as far as `command.up_to_seq`."""
     arcs = [arc for arc in _in_force(deciding) if arc.row.seq < command.up_to_seq and _is_followed(arc.row, command)]
     if not arcs:
         return []
@@ -151,7 +151,7 @@ def _is_live(lot: RefRow | None) -> bool:
 
 
 def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
-    """A lot that failed, or a live one of an arc that follows late data, was made without this instance of the source."""
+    """Whether a failed lot, or a live lot of an arc that follows late data, was made without this instance of the source."""
     if lot is None or lot.canonical_id is None:
         return False
     if not (woken.arc.spec.follow_late if _is_live(lot) else _may_open(lot.canonical_id, deciding)):
@@ -200,7 +200,7 @@ def _checked_again(woken: _Woken, rows: dict[Ref, RefRow], tainted: set[Ref], de
 
 
 def _same_rows(one: int, other: int, deciding: Deciding) -> bool:
-    """Both have the same rows: one is the other, or was compacted from it (rule 9.8)."""
+    """Whether both have the same rows: they are equal, or a compaction connects them (rule 9.8)."""
     rows = deciding.view.instances_by_id([one, other])
     return rows[one].same_root == rows[other].same_root
 
@@ -219,7 +219,7 @@ def _late_data(source: str) -> str:
 def _wanted(
     woken: _Woken, lots: list[Ref], late: list[Ref], known: dict[Ref, RefRow], deciding: Deciding
 ) -> list[e.Fact]:
-    """One request, with a want for each lot; late lots are tainted first."""
+    """A single request, with a want for each lot; late lots are tainted first."""
     request_id = deciding.new_id()
     facts: list[e.Fact] = []
     groups = ((late, NEVER), ([lot for lot in lots if lot not in late], None))

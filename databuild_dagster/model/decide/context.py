@@ -42,9 +42,9 @@ MAX_BACKOFF_SECONDS = 600.0
 MAX_ATTEMPTS = 3
 #: Dep misses in a row before a ref fails for good (rule 6.7).
 MAX_MISSES = 20
-#: Rounds of one decision. A second one asks about the refs without a row; a later one has met another registration.
+#: Rounds of a decision. The second asks about the refs without a row; a later round has met a changed registration.
 MAX_ROUNDS = 10
-#: The newest names that a misspelt one is compared with.
+#: The newest names that a misspelt name is compared with.
 MAX_NAMES = 200
 
 R = TypeVar("R", bound=Row)
@@ -71,13 +71,13 @@ class Claim:
     reuse: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the reason.
     refused: dict[Ref, str] = field(default_factory=dict)
-    #: Of the refused ones those that are paused.
+    #: The refused refs that are paused.
     paused: dict[Ref, PauseInForce] = field(default_factory=dict)
 
 
 @dataclass
 class Deciding:
-    """The surroundings of one decision."""
+    """The surroundings of a decision."""
 
     view: View
     now: float
@@ -85,7 +85,7 @@ class Deciding:
     catalog: CatalogAnswers
     #: Filled by the decision about `ClaimRefs`.
     claim: Claim | None = None
-    #: Registrations that were read before; no decision changes one and reads it again.
+    #: Registrations that were read before; no decision changes a registration and reads it again.
     registered: dict[str, DatasetSpec | None] = field(default_factory=dict)
 
     def dataset_of(self, asset: str) -> DatasetSpec | None:
@@ -115,7 +115,7 @@ class Deciding:
         return in_force(self.view.pauses(names_of(refs)), refs, self.now)
 
     def found(self, rows: dict[str, R], names: Iterable[str], row_type: type[Row]) -> dict[str, R]:
-        """The rows of these names. Raises `NotFound`, with near names."""
+        """The rows of `names`. Raises `NotFound`, with near names."""
         for name in names:
             if name not in rows:
                 raise errors.NotFound(
@@ -124,7 +124,7 @@ class Deciding:
         return rows
 
     def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
-        """At least one, each once. Raises `InvalidRequest`, `NotFound`."""
+        """The rows of a list that is not empty and names each id once. Raises `InvalidRequest`, `NotFound`."""
         wanted = list(job_run_ids)
         if not wanted or len(set(wanted)) != len(wanted):
             why = "one is named twice" if wanted else "it names none"
@@ -250,10 +250,10 @@ class Unanswered(Exception):
 
 
 class CatalogAnswers:
-    """The catalog as the decision of one command uses it: answers that it gave before the transaction began (rule 3.3).
+    """The catalog as the decision of a command uses it: answers that it gave before the transaction began (rule 3.3).
 
     The catalog is Dagster, which may be slow or never answer, and a decision holds the write lock of the log. A decision that
-    needs another answer is made again after the catalog gave it: each round can only add answers. Without an answer a partition is
+    needs a further answer is made again after the catalog gave it: each round can only add answers. Without an answer a partition is
     assumed to exist, until `require` is called.
     """
 
@@ -328,7 +328,7 @@ def _missing(command: c.MissDeps | c.BufferMissed) -> Iterable[Ref]:
     return (ref for miss in command.misses for refs in miss.impacted.values() for ref in refs)
 
 
-#: The refs of a command that have no row, as a rule. About those of other commands the catalog is asked only without one.
+#: The refs of a command that have no row, as a rule. For other commands, the catalog is asked only about refs without a row.
 _NAMED: dict[type[c.Command], Callable[[Any], Iterable[Ref]]] = {
     c.CreateWants: lambda command: chain.from_iterable(command.wants),
     c.BufferMissed: _missing,

@@ -22,7 +22,7 @@ from databuild_dagster.model.set_aside import same_reason, subject_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of, has_date
 
-#: Datasets that do not vanish together by the renaming of one.
+#: Datasets that do not vanish together when a single dataset is renamed.
 MIN_VANISHED = 2
 #: An arc that was removed for longer begins at the present: a want for a lot of that time would have expired by now (rule 10.5).
 MAX_ABSENCE_SECONDS = c.DEFAULT_TTL_SECONDS
@@ -55,7 +55,7 @@ def register_datasets(command: c.RegisterDatasets, deciding: Deciding) -> list[e
 
 
 def _own(command: c.RegisterDatasets, deciding: Deciding) -> dict[str, DatasetSpec]:
-    """The datasets that the location owns. Raises `AssetTaken`, of one owner at a time."""
+    """The datasets that the location owns. Raises `AssetTaken`, for a single owner at a time."""
     rows = deciding.view.datasets(dataset.asset for dataset in command.datasets)
     present = {asset: spec_of(row) for asset, row in rows.items() if not row.removed}
     standings = {dataset.asset: standing_of(dataset, present.get(dataset.asset)) for dataset in command.datasets}
@@ -103,7 +103,7 @@ def replace_files(command: c.ReplaceFiles, deciding: Deciding) -> list[e.Fact]:
 
 
 def _check_seen(seen: dict[Ref, str | None], rows: dict[Ref, RefRow | None], deciding: Deciding) -> None:
-    """Raises `CanonicalMoved` when a ref has another canonical instance than the caller saw."""
+    """Raises `CanonicalMoved` when a ref's canonical instance is not the instance that the caller saw."""
     ids = {ref: row.canonical_id for ref in seen if (row := rows.get(ref)) is not None}
     instances = deciding.view.instances_by_id(found for found in ids.values() if found is not None)
     for ref, uuid in seen.items():
@@ -120,7 +120,7 @@ class Watching(msgspec.Struct, frozen=True):
 
 
 def invoke_meta(command: c.InvokeMeta, deciding: Deciding) -> list[e.Fact]:
-    """Always one event, so that the answer is remembered with the command's id, and the revision rises."""
+    """Always an event, so that the answer is remembered with the command's id, and the revision rises."""
     if not command.statements:
         raise InvalidRequest(what="the list of statements", value=[], why="it names none")
     # Loaded together, because the statements read them one by one.
@@ -144,7 +144,7 @@ def compact_meta(command: c.CompactMeta, deciding: Deciding) -> list[e.Fact]:
 
 
 def _watching(value: bytes | None) -> Watching | None:
-    """None for a value of another program."""
+    """The watching that a value holds; None for a value of a foreign program."""
     try:
         return msgspec.json.decode(value or b"", type=Watching)
     except msgspec.MsgspecError:
@@ -152,7 +152,7 @@ def _watching(value: bytes | None) -> Watching | None:
 
 
 def pause_partitions(command: c.PausePartitions, deciding: Deciding) -> list[e.Fact]:
-    """A list is all or nothing. Queued job runs end with it, running ones with `terminate`; their outputs are retried later.
+    """A list is all or nothing. Queued job runs are canceled, running job runs only with `terminate`; their outputs are retried later.
 
     Raises `NothingToPause` for an asset that no job here builds, `AlreadyPaused`, `InvalidRequest` for an empty reason and
     for an end that is not later than now, and as `check_wantable`.
@@ -211,7 +211,7 @@ def _check_names(refs: tuple[Ref, ...]) -> None:
 
 
 def _datasets(refs: Iterable[Ref], deciding: Deciding, *, removed: bool = False) -> dict[str, DatasetRow]:
-    """The registered assets of refs; with `removed` those that were registered once. Raises `UnknownAsset`."""
+    """The registered assets of refs; with `removed`, also assets that were registered once. Raises `UnknownAsset`."""
     assets = [asset_of(ref) for ref in refs]
     rows = deciding.view.datasets(assets)
     for asset in assets:
@@ -221,7 +221,7 @@ def _datasets(refs: Iterable[Ref], deciding: Deciding, *, removed: bool = False)
 
 
 def _acting(names: Collection[Ref], deciding: Deciding) -> dict[Ref, PauseRow]:
-    """The pauses of exactly these names whose time has not passed, in the order of the names."""
+    """The pauses of exactly the given names whose time has not passed, in the order of the names."""
     pauses = deciding.view.pauses(names)
     return {name: pauses[name] for name in names if name in pauses and deciding.now < pauses[name].until}
 
@@ -240,7 +240,7 @@ def _job_runs_of(refs: list[RefRow], states: set[JobRunState], deciding: Decidin
 
 
 def change_set_aside(command: c.ChangeSetAside, deciding: Deciding) -> list[e.Fact]:
-    """Only new reasons are facts: another tick may have recorded the same."""
+    """Only new reasons are facts: a concurrent tick may have recorded the same."""
     changes = []
     for change in command.changes:
         subjects = {name: subject_of(command.location, change.kind, name) for name in change.names}

@@ -1,4 +1,4 @@
-"""Answers to requests, one per ref; an answer other than a build becomes a fact of the ledger (rules 8.1, 8.3)."""
+"""Answers to requests, each for a ref; an answer other than a build becomes a fact of the ledger (rules 8.1, 8.3)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from databuild_dagster.model.rows import InstanceRow, RefRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.view import Openness
 
-#: Sources of wants that follow another request, which has the answer.
+#: Sources of wants that follow an earlier request, which has the answer.
 _FOLLOWING = (CLAIMANT, DERIVATIVE)
 _WAITS = DelegationOutcome.WAITING.value
 
 
 @dataclass
 class Answers:
-    """The answers to a request, one for each of its refs, in their order."""
+    """The answers to a request, an answer for each of its refs, in their order."""
 
     by_ref: dict[Ref, Answer] = field(default_factory=dict)
     #: Refs that have to be tainted before they can be built.
@@ -41,7 +41,7 @@ class Answers:
     #: Ref to its canonical instance, and to the job run that made that, unless the answer is a build.
     instances: dict[Ref, InstanceRow] = field(default_factory=dict)
     job_runs: dict[Ref, str] = field(default_factory=dict)
-    #: Ref to the pause for which it is refused. The ledger does not have these: there may be no instance to name.
+    #: Ref to the pause for which it is refused. The ledger does not have such refusals: there may be no instance to name.
     paused: dict[Ref, pauses.PauseInForce] = field(default_factory=dict)
 
     def given(self, answer: Answer) -> list[Ref]:
@@ -64,10 +64,10 @@ def answer(
     fresh: bool = False,
     paused: Mapping[Ref, pauses.PauseInForce] = MappingProxyType({}),
 ) -> Answers:
-    """By `answer_of`, with these exceptions.
+    """The answers of `answer_of`, with three exceptions.
 
     `opens` builds failed refs again, and does not wait for a backoff. `rebuild_before` builds every ref again whose instance is
-    older; a younger one is a result of the rebuild. `fresh` builds live refs of another code version again. No `paused` ref is
+    older; a younger instance is a result of the rebuild. `fresh` builds live refs of a different code version again. No `paused` ref is
     built, or waited for.
     """
     answers = Answers()
@@ -99,7 +99,7 @@ def answer(
 
 
 def _sound_state(row: RefRow, instances: Mapping[int, InstanceRow]) -> InstanceState | None:
-    """The state of a ref. Raises `Contradiction` if its canonical instance has another state (rule 3.5)."""
+    """The state of a ref. Raises `Contradiction` if its canonical instance has a different state (rule 3.5)."""
     if row.canonical_id is not None and (found := instances[row.canonical_id]).state is not row.state:
         raise Contradiction(
             seq=found.created_seq,
@@ -112,7 +112,7 @@ def _sound_state(row: RefRow, instances: Mapping[int, InstanceRow]) -> InstanceS
 
 
 def _is_outdated(ref: Ref, instance: InstanceRow, deciding: Deciding) -> bool:
-    """Built by another code version; data from outside was built by none of ours."""
+    """Whether a different code version built it; data from outside was built by no code version."""
     spec = deciding.dataset_of(asset_of(ref))
     return spec is not None and instance.origin is None and instance.code_version != spec.code_version
 
@@ -125,7 +125,7 @@ def opened(answers: Answers, reason: str, deciding: Deciding) -> list[e.Fact]:
 
 
 def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fact]:
-    """The delegations to builds of others, without those that the ledger has."""
+    """The delegations to foreign builds, without delegations that the ledger has."""
     if not answers.instances:
         return []
     rows = {ref: row.id for ref, row in deciding.view.refs(answers.instances).items()}
@@ -145,9 +145,9 @@ def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fa
 
 
 def joining(leased: Mapping[Ref, str], deciding: Deciding, *, for_first: bool = False) -> list[e.Fact]:
-    """Requests from before the lease join its job run: of all requests for a ref, one builds it (rule 8.4).
+    """Requests from before the lease join its job run: of all requests for a ref, a single request builds it (rule 8.4).
 
-    `leased` is ref to the job run that takes the lease: a Dagster run's, or, `for_first`, one of the orchestrator, which builds
+    `leased` is ref to the job run that takes the lease: a Dagster run's, or, `for_first`, a job run of the orchestrator, which builds
     for the first request. Left out are wants of other Dagster runs and of job runs, which get their answers there, and wants
     that a taint has opened again, which had theirs.
     """

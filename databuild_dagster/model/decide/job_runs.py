@@ -53,7 +53,7 @@ def check_manifest(ref: Ref, manifest: e.ManifestFact | None) -> None:
 
 
 def fail_job_runs(command: c.FailJobRuns, deciding: Deciding) -> list[e.Fact]:
-    """A hard failure is final; a transient one is retried until the attempts are used up (rule 6.8)."""
+    """A hard failure is final; a transient failure is retried until the attempts are used up (rule 6.8)."""
     job_runs = deciding.running_job_runs(failure.job_run_id for failure in command.failures)
     for failure in command.failures:
         if failure.kind not in ("hard", "transient"):
@@ -84,7 +84,7 @@ def _failed(failure: c.RunFailure, refs: list[RefRow], deciding: Deciding) -> e.
 
 
 def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
-    """Every open job run of the launches, queued ones included (rule 6.9). No fact for a launch that is lost already."""
+    """Record every open job run of the launches as lost, queued job runs included (rule 6.9). No fact for a launch that is lost already."""
     launches = deciding.found(deciding.view.launches(command.launch_ids), command.launch_ids, LaunchRow)
     runs = deciding.view.job_runs_of_launches(launch.id for launch in launches.values())
     lost = [run for run in runs if run.state in OPEN_JOB_RUNS]

@@ -16,13 +16,13 @@ from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunStat
 
 
 def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
-    """The planned refs that are still due: another orchestrator may have been faster, or a person has paused one (rule 6.13)."""
+    """Lease the planned refs that are still due: a second orchestrator may have been faster, or a person paused a ref (rule 6.13)."""
     runs = _still_due(command, deciding)
     return _leased(command, runs, deciding) if runs else []
 
 
 def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
-    """A lease and its dep miss in one transaction: the orchestrator saw the inputs missing, no process starts (rule 6.3)."""
+    """A lease and its dep miss in a single transaction: the orchestrator saw the inputs missing, no process starts (rule 6.3)."""
     impacted = {miss.job_run_id: miss.impacted for miss in command.misses}
     rows = deciding.view.refs(ref for miss in command.misses for refs in miss.impacted.values() for ref in refs)
     runs: list[e.BufferedRun] = []
@@ -111,7 +111,7 @@ def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
 
 
 def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
-    """Per ref exactly one of build, join, reuse, refused; decision and lease are one transaction (rules 8.1, 8.4)."""
+    """Per ref a single answer: build, join, reuse or refused; decision and lease share a transaction (rules 8.1, 8.4)."""
     _check_launch(command, deciding)
     job_run_of = {ref: run.job_run_id for run in command.runs for ref in run.refs}
     rows = deciding.existing_refs(job_run_of)
@@ -147,7 +147,7 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
 
 
 def _asked_before(dagster_run_id: str, deciding: Deciding) -> set[Ref]:
-    """Refs that an open want of the same Dagster run names: it asks again after the builds of others failed."""
+    """Refs that an open want of the same Dagster run names: it asks again after the foreign builds failed."""
     wants = [want for want in deciding.view.wants_of_requests([dagster_run_id]) if want.state in OPEN_WANTS]
     links = deciding.view.refs_of_wants([want.id for want in wants])
     return {row.ref for row in deciding.view.refs_by_id(ref_id for _, ref_id in links).values()}

@@ -24,7 +24,7 @@ Graph = Mapping[Ref, Iterable[Ref]]
 
 
 def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
-    """Raises `StaleJobRun`; `InvalidRequest` for an output of another job run, and for an empty list of missing refs."""
+    """Raises `StaleJobRun`; `InvalidRequest` for an output of a different job run, and for an empty list of missing refs."""
     job_runs = deciding.running_job_runs(miss.job_run_id for miss in command.misses)
     outputs = deciding.outputs(job_runs.values())
     versions = {
@@ -65,7 +65,7 @@ def miss_facts(
 
 
 def _judged(miss: c.RunMiss, outputs: Mapping[Ref, str | None], deciding: Deciding) -> list[e.ImpactFact]:
-    """The outputs of one job run, but for cycles. Raises `InvalidRequest`."""
+    """The impacted outputs of a job run, before cycles are looked for. Raises `InvalidRequest`."""
     if not miss.impacted:
         raise InvalidRequest(what="dep miss", value=miss.job_run_id, why="it names no impacted output")
     for ref, missing in miss.impacted.items():
@@ -115,7 +115,7 @@ def _why_never(ref: Ref, needed_by: Ref, deciding: Deciding, may_come: Callable[
 def _cycles(waits: dict[Ref, tuple[Ref, ...]], deciding: Deciding) -> dict[Ref, str]:
     """The refs on the cycles that this waiting closes, each with its cycle spelled out. Loads the graph in bulk, by levels.
 
-    Refs that wait already need no others than before, so each cycle goes through a ref of `waits`.
+    Refs that wait already need the same refs as before, so each cycle goes through a ref of `waits`.
     """
     graph: dict[Ref, tuple[Ref, ...]] = dict(waits)
     level = list(dict.fromkeys(needed for missing in waits.values() for needed in missing if needed not in graph))
@@ -131,7 +131,7 @@ def _cycles(waits: dict[Ref, tuple[Ref, ...]], deciding: Deciding) -> dict[Ref, 
 
 
 def _waits_for(texts: list[Ref], deciding: Deciding) -> dict[Ref, tuple[Ref, ...]]:
-    """Each of the refs that waits, with the refs that it misses still; the others need nothing."""
+    """Each ref, with the refs that it still misses if it waits; a ref that does not wait needs nothing."""
     view = deciding.view
     rows = [row for row in view.refs(texts).values() if row.state is InstanceState.UPSTREAM_BUILDING]
     found: dict[Ref, tuple[Ref, ...]] = dict.fromkeys(texts, ())

@@ -94,9 +94,9 @@ def _waiting_for(causes: list[RefRow], view: View) -> list[RefRow]:
 
 
 def _wanted_again(concerned: list[RefRow], deciding: Deciding) -> list[_Again]:
-    """The wants that failed by it, within their TTL; of wants with the same refs one.
+    """The wants that failed because of `concerned`, within their TTL; of wants with the same refs a single want.
 
-    A want that also names a ref with another failure would fail at once, and stays ended.
+    A want that also names a ref with a different failure would fail at once, and stays ended.
     """
     view = deciding.view
     pairs = view.wants_holding([row.id for row in concerned], Openness.ENDED)
@@ -130,7 +130,7 @@ def _sla(want: WantRow) -> float | None:
 
 
 def _wants(wanted: list[_Again], request_id: str, deciding: Deciding) -> list[e.Fact]:
-    """One fact for all wants that differ in their refs alone."""
+    """A single fact for all wants that differ in their refs alone."""
     groups: dict[_Again, list[_Again]] = {}
     for want in wanted:
         groups.setdefault(replace(want, refs=()), []).append(want)

@@ -61,7 +61,7 @@ def _still_seen(uuids: tuple[str, ...], deciding: Deciding) -> list[Ref]:
 
 
 def _with_the_same_rows(refs: tuple[Ref, ...], uuids: tuple[str, ...], deciding: Deciding) -> tuple[str, ...]:
-    """These uuids, and those of instances with the same rows in other files: a build from one is a build from all."""
+    """`uuids`, and uuids of instances with the same rows in other files: a build from any of them is a build from all."""
     view = deciding.view
     canonical = {row.canonical_id for row in view.refs(refs).values() if row.canonical_id is not None}
     named = view.instances_by_uuid(uuids)
@@ -105,7 +105,7 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
 
 
 def _may_be_read(instances: list[InstanceRow], deciding: Deciding) -> bool:
-    """A job run that has not ended may have read one of them, as readers saw its data after it was buffered (rule 7.1)."""
+    """Whether an open job run may have read any of `instances`: readers saw the data after the job run was buffered (rule 7.1)."""
     since = deciding.view.building_since()
     left_seqs = deciding.left_seqs([instance for instance in instances if instance.was_live])
     return since is not None and any(seq > since for seq in left_seqs.values())

@@ -58,7 +58,7 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
 
 
 def _times(command: c.CreateWants, now: float) -> tuple[float | None, float | None]:
-    """(expiry, deadline), None for never. The SLA counts from the data's timestamp if there is one (rule 5.5).
+    """(expiry, deadline), None for never. The SLA counts from the data's timestamp if it is given (rule 5.5).
 
     A time without a date is refused, because it could be recorded but not listed.
     """
@@ -89,9 +89,9 @@ def _answers(command: c.CreateWants, texts: list[Ref], deciding: Deciding) -> An
 
 
 def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
-    """Queued job runs without another want end by the standing rules; running ones only with `terminate`.
+    """Queued job runs without a further want end by the standing rules; running job runs only with `terminate`.
 
-    A want that failed is withdrawn, if wants are kept for it: these end unless another want has them kept too (rule 6.14).
+    A failed want is withdrawn if wants are kept for it: the kept wants end unless they are kept for a further want too (rule 6.14).
     """
     wants = _wants_named(command, deciding)
     withdrawn, kept = _kept_for(wants, deciding.view)
@@ -110,7 +110,7 @@ def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
 
 
 def _kept_for(wants: list[WantRow], view: View) -> tuple[list[WantRow], list[WantRow]]:
-    """(failed wants for which others are kept, and of these the ones that no other want has kept)."""
+    """(failed wants for which wants are kept, and the kept wants that are kept for no further want)."""
     failed = [want.id for want in wants if want.state is WantState.UPSTREAM_FAILED and not want.withdrawn]
     pairs = view.keepings_for(failed)
     if not pairs:
@@ -156,7 +156,7 @@ def _wants_named(command: c.CancelWants, deciding: Deciding) -> list[WantRow]:
 
 
 def _job_runs_only_for(wants: list[WantRow], deciding: Deciding) -> tuple[str, ...]:
-    """Running job runs of which no output is needed once these wants end."""
+    """Running job runs of which no output is needed after `wants` end."""
     view = deciding.view
     refs = view.refs_by_id(ref_id for _, ref_id in view.refs_of_wants([want.id for want in wants]))
     building = [ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING]
@@ -172,9 +172,9 @@ def _job_runs_only_for(wants: list[WantRow], deciding: Deciding) -> tuple[str, .
 
 
 def _needed(ref_ids: set[int], ended: set[int], view: View) -> set[int]:
-    """The refs that have an open want besides the ended ones, or that a waiting ref misses which is needed (rule 6.10).
+    """The refs that have an open want besides `ended`, or that a needed waiting ref misses (rule 6.10).
 
-    A derivative want counts as long as a waiting ref supports it, so these refs are asked instead, level by level.
+    A derivative want counts as long as a waiting ref supports it, so the waiting refs are followed instead, level by level.
     """
     wants, needed_for = _behind(ref_ids, view)
     wanted = {ref_id for ref_id, want in wants if want.id not in ended}
@@ -187,7 +187,7 @@ def _needed(ref_ids: set[int], ended: set[int], view: View) -> set[int]:
 
 
 def _behind(ref_ids: set[int], view: View) -> tuple[list[tuple[int, WantRow]], dict[int, set[int]]]:
-    """(ref, want) of the open wants that count themselves, of refs and of all that wait for them; and what each of these misses."""
+    """(ref, want) of the open wants that count themselves, of refs and of their waiters; and what each waiter misses."""
     wants: list[tuple[int, WantRow]] = []
     needed_for: dict[int, set[int]] = {}
     seen, level = set(ref_ids), ref_ids
@@ -222,5 +222,5 @@ def _counts_itself(want: WantRow) -> bool:
 
 
 def open_wants(ref_ids: Iterable[int], deciding: Deciding) -> tuple[str, ...]:
-    """The ids of the wants that are open for any of these refs."""
+    """The ids of the wants that are open for any of the given refs."""
     return tuple(dict.fromkeys(want.want_id for _, want in deciding.view.wants_holding(ref_ids, Openness.OPEN)))

@@ -53,7 +53,7 @@ class Demand:
 def derivative_wants(
     unmet: Mapping[Demand, Sequence[Ref]], view: View, new_id: Callable[[], str]
 ) -> list[e.WantCreated]:
-    """New derivative wants, one event for all of one urgency."""
+    """New derivative wants, a single event for all wants of the same urgency."""
     job_runs = view.job_runs_by_id(demand.job_run_id for demand in unmet)
     return [
         e.WantCreated(

@@ -45,7 +45,7 @@ def dataset_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
 
 
 def _arcs_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
-    """Instances that become live from now on wake a new arc, and those since its place an arc that comes back."""
+    """Instances that become live from now on wake a new arc, and instances since its place wake an arc that comes back."""
     view = folding.view
     known = view.arcs([*(spec.asset for spec in fact.datasets), *fact.removed])
     subscribing = {spec.asset for spec in fact.datasets if isinstance(spec.arc, ArcSpec)}
@@ -72,7 +72,7 @@ def arc_fired(folding: Folding, fact: e.ArcFired) -> None:
 
 
 def partitions_paused(folding: Folding, fact: e.PartitionsPaused) -> None:
-    """A pause replaces an earlier one of the same name whose time has passed."""
+    """A pause replaces an earlier pause of the same name whose time has passed."""
     view = folding.view
     assets = [asset_of(ref) for ref in fact.refs]
     datasets = folding.found(view.datasets(assets), assets, "dataset")
@@ -217,7 +217,7 @@ def delegation_given_up(folding: Folding, fact: e.DelegationGivenUp) -> None:
 
 
 def fold(view: View, event: e.Event) -> None:
-    """Apply one event to the state. Raises `IllegalMove` when the log and the state cannot both be right."""
+    """Apply an event to the state. Raises `IllegalMove` when the log and the state cannot both be right."""
     folding = Folding(view, event)
     evolve = _EVOLVES.get(type(event.fact))
     if evolve is None:

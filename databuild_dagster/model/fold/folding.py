@@ -1,4 +1,4 @@
-"""The fold of one event in progress: the canonical states that changed, and the moves.
+"""The fold of an event in progress: the canonical states that changed, and the moves.
 
 Every state change of every entity passes here, so that each has its row of history (rule 3.2).
 """
@@ -47,7 +47,7 @@ Crossing = tuple[RefRow, InstanceState | None, InstanceState]
 
 
 class Folding:
-    """One event being folded into a view."""
+    """An event being folded into a view."""
 
     def __init__(self, view: View, event: Event) -> None:
         self.view = view
@@ -143,7 +143,7 @@ class Folding:
     # Taints.
 
     def carry(self, taint: TaintRow, instances: Iterable[InstanceRow]) -> None:
-        """Put a taint on instances; canonical ones become Tainted, the others only carry it."""
+        """Put a taint on instances; canonical instances become Tainted, other instances only carry it."""
         carrying = list(instances)
         self.view.add_taint_links(taint.id, [instance.id for instance in carrying])
         self.view.refs_by_id(instance.ref_id for instance in carrying)
@@ -241,7 +241,7 @@ class Folding:
     # Delegations.
 
     def give_up(self, delegations: Iterable[tuple[RefRow, str]], reason: str) -> None:
-        """End active delegations: their requesters do not wait any longer. Raises `IllegalMove` for one that has ended."""
+        """End active delegations: their requesters do not wait any longer. Raises `IllegalMove` for an ended delegation."""
         given_up = list(delegations)
         asked: dict[str, list[int]] = {}
         for ref, requester in given_up:

@@ -56,7 +56,7 @@ def job_run_buffered(folding: Folding, fact: e.JobRunBuffered) -> None:
 
 
 def _build_oneself(folding: Folding, requester: str, refs: Iterable[RefRow]) -> None:
-    """A requester that waited for another build, and builds the ref after all, got a build (rule 8.1)."""
+    """A requester that waited for a foreign build, and builds the ref after all, got a build (rule 8.1)."""
     waiting = folding.view.waiting_delegations([row.id for row in refs])
     folding.view.take_delegations((requester, ref_id) for ref_id, waiter in waiting if waiter == requester)
 
@@ -64,7 +64,7 @@ def _build_oneself(folding: Folding, requester: str, refs: Iterable[RefRow]) -> 
 def _new_instance(
     folding: Folding, ref: RefRow, job_run: JobRunRow, cause: InstanceCause, *, code_version: str | None = None
 ) -> InstanceRow:
-    """A new instance is canonical at once; the one before becomes history (rule 4.2)."""
+    """A new instance is canonical at once; the instance before becomes history (rule 4.2)."""
     if ref.leased:
         raise IllegalMove(
             seq=folding.seq, entity=ref.ref, state=str(ref.state), on=cause.value, why="the ref is leased (I1)"
@@ -216,7 +216,7 @@ def _learned(impact: e.ImpactFact) -> tuple[Ref, ...]:
 
 
 def _cycles_before(impacts: list[e.ImpactFact]) -> dict[Ref, str]:
-    """Version 1 named one cycle per output."""
+    """The cycles of an event of version 1, which named a cycle per output."""
     return {text: impact.reason for impact in impacts for text in impact.cycle[1:]}
 
 
@@ -313,7 +313,7 @@ def taint_created(folding: Folding, fact: e.TaintCreated) -> None:
 
 
 def _taint_downstream(folding: Folding, taint: TaintRow, seen: set[int]) -> None:
-    """Through every instance built from these by recorded inputs, in any state (rule 7.3)."""
+    """Put the taint on every instance built from `seen` by recorded inputs, in any state (rule 7.3)."""
     level = list(seen)
     while level:
         level = [built for built in folding.view.instances_built_from(level) if built not in seen]

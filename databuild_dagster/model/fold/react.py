@@ -24,7 +24,7 @@ from databuild_dagster.model.view import Openness
 
 #: The source of the wants that a Dagster run's claim leaves behind (rules 5.1, 8.1).
 CLAIMANT = "dagster run"
-#: Twice the longest chain of waiting instances that one event may move.
+#: Twice the longest chain of waiting instances that an event may move.
 MAX_ROUNDS = 20_000
 
 
@@ -45,7 +45,7 @@ def settle(folding: Folding) -> None:
 
 
 def _net(crossings: list[Crossing]) -> list[Crossing]:
-    """One crossing per ref: an instance that becomes live and tainted in one event was never live to others (rule 7.3)."""
+    """A single crossing per ref: an instance that becomes live and tainted in the same event was never live to readers (rule 7.3)."""
     if len(crossings) == 1:
         return crossings
     net: dict[int, Crossing] = {}
@@ -175,7 +175,7 @@ def count_want(ref: RefRow, want: WantRow) -> None:
 
 
 def _let_go(folding: Folding) -> None:
-    """Remove ended wants from their refs, whose sums are computed again from the open ones."""
+    """Remove ended wants from their refs, whose sums are computed again from the open wants."""
     view = folding.view
     ended, folding.ended_wants = folding.ended_wants, []
     links = view.refs_of_wants([want.id for want in ended])

@@ -3,8 +3,8 @@
 While a waiting ref has an open want, each of its missing refs that is not live has an open want of its own, at least
 as urgent and as long-lived. Every command restores the rule for the refs that it touched, so a tick has nothing to repair.
 
-Keep going: one failed input does not stop the builds of the others (rule 6.14). When a want ends UpstreamFailed, the missing
-refs of its ref that have not failed keep derivative wants, or get them. These need no waiter: they end when they are met, when
+Keep going: a failed input does not stop the builds of the other inputs (rule 6.14). When a want ends UpstreamFailed, the missing
+refs of its ref that have not failed keep derivative wants, or get them. Such wants need no waiter: they end when they are met, when
 they expire, or when all wants that they were made for are canceled or withdrawn.
 """
 
@@ -99,7 +99,7 @@ def _wants_kept(
     stays: Mapping[int, WantRow | None],
     new_id: Callable[[], str],
 ) -> list[e.Fact]:
-    """New derivative wants where no present one stays, and one event for all that are kept (rule 6.14)."""
+    """New derivative wants where no present want stays, and an event for all kept wants (rule 6.14)."""
     if not kept:
         return []
     unmet: dict[Demand, list[Ref]] = {}
@@ -149,7 +149,7 @@ def _lots_opened(view: View, refs: dict[int, RefRow], now: float, new_id: Callab
 def _wants_needless(
     missing: dict[int, RefRow], demands: dict[int, Demand], wants: dict[int, list[WantRow]], kept: Collection[int]
 ) -> list[e.Fact]:
-    """Derivative wants without a waiter; one that is kept stays, and one that a taint has opened again (rules 6.14, 7.1)."""
+    """Cancel derivative wants without a waiter; a kept want stays, and a want that a taint has opened again (rules 6.14, 7.1)."""
     needless = [
         want.want_id
         for ref_id in missing
@@ -161,7 +161,7 @@ def _wants_needless(
 
 
 def _job_runs_needless(view: View, refs: dict[int, RefRow], needed: Collection[int]) -> list[e.Fact]:
-    """A queued job run of which no output has an open want, or is about to get one, is canceled (rule 6.10)."""
+    """Cancel each queued job run of which no output has an open want, or is about to get an open want (rule 6.10)."""
     unwanted = {
         ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING and not ref.n_open_wants
     }
@@ -187,13 +187,13 @@ def _outputs(view: View, job_runs: Iterable[int]) -> list[tuple[InstanceRow, Ref
 
 @dataclass
 class KeptNeed:
-    """The need of one missing ref, and the ended wants that it serves."""
+    """The need of a missing ref, and the ended wants that it serves."""
 
     demand: Demand
     made_for: set[int] = field(default_factory=set)
 
     def fits(self, want: WantRow) -> bool:
-        """Whether an open want of the ref can be kept instead of a new one."""
+        """Whether an open want of the ref can be kept instead of a new want."""
         return want.source == DERIVATIVE and not want.reopened and want.keeping is None and self.demand.is_of(want)
 
 
@@ -235,7 +235,7 @@ def _demand(wants: list[WantRow], job_run_id: int, now: float) -> Demand:
 def _made_for(
     view: View, failed: Mapping[int, InstanceRow], ended_by_ref: Mapping[int, list[WantRow]]
 ) -> dict[int, set[int]]:
-    """By failed ref, the wants of requesters: its own, those that its kept wants were made for, and those of its waiters."""
+    """By failed ref, the wants of requesters: its own, the wants that its kept wants were made for, and the wants of its waiters."""
     requested: dict[int, set[int]] = defaultdict(set)
     for keeping, want_id in view.kept_for(
         {want.keeping for wants in ended_by_ref.values() for want in wants if want.keeping}

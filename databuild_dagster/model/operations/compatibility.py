@@ -1,4 +1,4 @@
-"""Rules for the start of an operation: running ones beside it, its partitions, its name (rules 9.3, 9.4)."""
+"""Rules for the start of an operation: running operations beside it, its partitions, its name (rules 9.3, 9.4)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class TypeRule(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """One row: facts about a running operation and a starting one, None for any, and the verdict."""
+    """A row: facts about a running operation and a starting operation, None for any, and the verdict."""
 
-    #: Both are of one type.
+    #: Both are of the same type.
     same_type: bool
     #: Several of the starting type may run on a dataset at once.
     many: bool | None
     #: They are about the same object.
     same_object: bool | None
-    #: One of the two types may not run beside the other.
+    #: The two types may not run beside each other.
     apart: bool | None
     #: The reason why it may not start; None if it may.
     why: str | None
@@ -53,7 +53,7 @@ BESIDE = (
 def why_incompatible(
     starting: TypeRule, object_id: str | None, running: Sequence[OperationId], rules: Mapping[str, TypeRule]
 ) -> str | None:
-    """The reason why an operation may not start beside the running ones, by `BESIDE`; None if it may."""
+    """The reason why an operation may not start beside the running operations, by `BESIDE`; None if it may."""
     for operation in running:
         other = rules.get(operation.type)
         facts = (
@@ -79,7 +79,7 @@ def check_partitions(
 
 
 def _why_not(chosen: Mapping[str, str | None], live: Mapping[str, str | None], *, is_named: bool) -> str | None:
-    """The reason why an operation cannot be on these partitions; None if it can."""
+    """The reason why an operation cannot be on the chosen partitions; None if it can."""
     if not chosen:
         return "no partition is named" if is_named else "it has no live partition"
     if others := [key for key in chosen if key not in live]:

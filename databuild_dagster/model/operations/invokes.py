@@ -1,4 +1,4 @@
-"""The changes of an operation's keys, each one invoke with the condition that it relies on (rules 9.3, 9.5, 9.6)."""
+"""The changes of an operation's keys, each an invoke with the condition that it relies on (rules 9.3, 9.5, 9.6)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ALWAYS = m.both()
 
 
 def start(start: Start, run_ops: m.Entry, *also: m.Op, still: m.Condition = _ALWAYS) -> m.Statement:
-    """Rule 9.3: start an operation, unless another was started or ended since `run_ops` and the counter were read.
+    """Rule 9.3: start an operation, unless any operation was started or ended since `run_ops` and the counter were read.
 
     Yields the instance id. With `still`, a follow-up is started under that condition, too, and `also` is written.
     """
@@ -142,10 +142,10 @@ def finish(
     starts: Iterable[Start] = (),
     intents: Mapping[str, records.Intent] = {},
 ) -> list[m.Statement]:
-    """Rule 9.6: end an operation in one invoke; the last statement yields true if it was applied.
+    """Rule 9.6: end an operation in a single invoke; the last statement yields true if it was applied.
 
     It is applied only if each of the `unended` jobs has the executor that was read, so that none escapes its note. `starts`
-    are follow-ups on the same dataset, and begin in its place; `intents` are the others, by key.
+    are follow-ups on the same dataset, and begin in its place; `intents` are follow-ups on other datasets, by key.
     """
     starts = list(starts)
     # Of several of one type, the first has the counter as it was read.
@@ -179,9 +179,9 @@ def finish(
 
 
 def lead(dataset: str, before: bytes | None, lease: records.Lease) -> m.Statement:
-    """Rule 9.6: become the coordinator of a dataset, unless another has since `before` was read.
+    """Rule 9.6: become the coordinator of a dataset, unless a different process became it since `before` was read.
 
-    Only for a dataset with running operations, because the end of the last one removes the key.
+    Only for a dataset with running operations, because the end of the last operation removes the key.
     """
     keys = DatasetKeys.of(dataset)
     is_free = m.both(m.exists(keys.run_ops), m.as_read(m.Entry(keys.coordinator, before, 0)))

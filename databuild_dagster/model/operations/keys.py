@@ -7,11 +7,11 @@
     <root>.<partition>.executor                 the lease of its executor: the fence token
     <root>.<partition>.progress                 the saved progress of a resumable job
     <root>.<partition>.state                    absent, or the end of the job
-    <root>.<partition>.trouble                  its failed attempt, and the time of the next one
+    <root>.<partition>.trouble                  its failed attempt, and the time of the next attempt
     <root>.trouble                              the same of its completion
     distOpHistory.<…as the root>                the end of the operation
     distOpUnclean.<…as the root>.<partition>    a job of an ended operation whose work has to be cleaned up
-    distOpStart.<…as the root>.<ordinal>        an operation on another dataset that its completion asked to start
+    distOpStart.<…as the root>.<ordinal>        an operation on a different dataset that its completion asked to start
 
 Parts are escaped, and a search by prefix ends with the separator, so that instance 1 never matches 10.
 """
@@ -30,9 +30,9 @@ SEPARATOR = "."
 ROOT = "distOp"
 HISTORY = "distOpHistory"
 UNCLEAN = "distOpUnclean"
-#: Next to `UNCLEAN`, so that one search finds both.
+#: Next to `UNCLEAN`, so that a single search finds both.
 FOLLOW_UP = "distOpStart"
-#: The part of an unpartitioned dataset's one partition; no escaped text is equal to it.
+#: The part of an unpartitioned dataset's only partition; no escaped text is equal to it.
 _NO_KEY = "%"
 
 
@@ -46,7 +46,7 @@ def unescape(part: str) -> str:
 
 
 class OperationId(NamedTuple):
-    """One operation: the nth of its type on a dataset, with its object where a type may run several times at once."""
+    """An operation: the nth of its type on a dataset, with its object where a type may run several times at once."""
 
     dataset: str
     type: str
@@ -123,7 +123,7 @@ def _text_of(id: OperationId) -> str:
 
 
 class JobKeys(NamedTuple):
-    """The keys of one partition's job."""
+    """The keys of a partition's job."""
 
     executor: str
     state: str

@@ -12,7 +12,7 @@ from databuild_dagster.model.meta_storage import Entry
 from databuild_dagster.model.operations.keys import SEPARATOR, DatasetKeys, OperationId, unescape
 from databuild_dagster.model.operations.states import JOB, OPERATION, JobCause, JobState, OperationCause, OperationState
 
-#: Shape of the records below; a higher one was written by newer code.
+#: Shape of the records below; a higher number was written by newer code.
 FORMAT = 1
 
 
@@ -33,7 +33,7 @@ class Lease(msgspec.Struct, frozen=True):
     """The holder of a job, or of a dataset's completions. As bytes it is the fence token: `token` is used once."""
 
     token: str
-    #: The executor whose heartbeat counts, and its process as others identify it (`engine.holders`).
+    #: The executor whose heartbeat counts, and its process as other processes identify it (`engine.holders`).
     executor: str
     holder: str
     at: float
@@ -53,7 +53,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """A failed attempt, and the time of the next one."""
+    """A failed attempt, and the time of the next attempt."""
 
     error: str
     #: The number of failed attempts.
@@ -81,7 +81,7 @@ class FollowUp(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """A follow-up on another dataset, which a coordinator turns into a start."""
+    """A follow-up on a different dataset, which a coordinator turns into a start."""
 
     #: The operation that asked, and the place among all that it asked for.
     after: str
@@ -109,7 +109,7 @@ class Ended(msgspec.Struct, frozen=True):
     follow_ups: tuple[FollowUp, ...] = ()
 
 
-#: The details of failed jobs in one entry of the history: with 300,000 partitions a value of the meta storage has this much left.
+#: The details of failed jobs in an entry of the history: with 300,000 partitions a value of the meta storage has this much left.
 MAX_DETAILS_BYTES = 4 * 1024 * 1024
 #: Tokens that a lease remembers at most.
 MAX_ADOPTIONS = 20
@@ -165,7 +165,7 @@ def kept_details(failed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def operated_on(datasets: Iterable[str], entries: Callable[[list[str]], Iterable[Entry]]) -> set[str]:
-    """The instances that running operations on these datasets work on; `entries` reads keys.
+    """The instances that running operations on `datasets` work on; `entries` reads keys.
 
     Raises `NewerOperations`.
     """

@@ -6,7 +6,7 @@ from databuild_dagster.model.machine import Label, Machine, Move
 
 
 class OperationState(Label):
-    """The state of an operation; a running one has keys, an ended one has an entry in the history."""
+    """The state of an operation; a running operation has keys, an ended operation has an entry in the history."""
 
     #: Jobs are to be run.
     RUNNING = "running"
@@ -24,7 +24,7 @@ class OperationCause(Label):
     """The causes of an operation's start and end."""
 
     STARTED = "started"
-    #: Rule 9.6: complete when all jobs have ended, or one failed where the first failure stops the others.
+    #: Rule 9.6: complete when all jobs have ended, or a job failed where the first failure stops the other jobs.
     ALL_SUCCEEDED = "all succeeded"
     JOB_FAILED = "a job failed"
     CANCELED = "canceled"
@@ -62,12 +62,12 @@ class JobState(Label):
 
 
 class JobCause(Label):
-    """The causes of a job's moves: one invoke each (`invokes`)."""
+    """The causes of a job's moves: an invoke each (`invokes`)."""
 
     #: Its operation started.
     STARTED = "started"
     TAKEN = "taken"
-    #: Taken from an executor that is gone, or again by one that did not receive the answer.
+    #: Taken from an executor that is gone, or again by an executor that did not receive the answer.
     ADOPTED = "adopted"
     #: A coordinator found its executor gone.
     RELEASED = "released"

@@ -1,1 +1,1 @@
-"""SQLite and PostgreSQL under the one protocol of `base`; `open` maps a url to its database."""
+"""SQLite and PostgreSQL under the protocol of `base`; `open` maps a url to its database."""

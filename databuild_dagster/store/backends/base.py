@@ -34,7 +34,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """One connection; a transaction belongs to it."""
+    """A connection, to which a transaction belongs."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -43,7 +43,7 @@ class Connection(Protocol):
 
 
 class Database(ABC):
-    """A place for one event log with its projections."""
+    """A place for an event log and its projections."""
 
     #: SQLAlchemy's name of it.
     dialect: str
@@ -53,7 +53,7 @@ class Database(ABC):
     url: str
     #: The same without a password, for messages.
     place: str
-    #: The path of the file, for a database that is one.
+    #: The path of the file, for a database in a file.
     path: str | None = None
     #: Whether it is in the memory of this process, so that no other process can open it.
     is_private = False
@@ -97,7 +97,7 @@ class Database(ABC):
 
     @abstractmethod
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-        """The answer to one query. One statement sees one state, so it needs no transaction."""
+        """The answer to a query. A statement sees a consistent state, so it needs no transaction."""
 
     @abstractmethod
     def aside(self) -> AbstractContextManager[Connection]:
@@ -124,7 +124,7 @@ class Database(ABC):
         """Raise an error of the database itself as `StoreUnusable`, any other as it is."""
 
     def exclude_lookers(self, connection: Connection) -> None:
-        """Block snapshots to the end of the transaction, which swaps tables. No effect where snapshots are of one moment."""
+        """Block snapshots to the end of the transaction, which swaps tables. No effect where snapshots are consistent anyway."""
         return
 
     def take_time(self, connection: Connection) -> None:
@@ -140,7 +140,7 @@ class Database(ABC):
         """(kind, name) of each part to the statement that made it, empty where the database keeps none."""
 
     def others(self, connection: Connection) -> list[str]:
-        """Tables of another program in a database that is for one."""
+        """Tables of other programs, in a database that serves a single program."""
         return []
 
     @abstractmethod
@@ -162,7 +162,7 @@ class Database(ABC):
         raise NotOneFile(url=self.place)
 
     def sync(self) -> None:
-        """What is committed survives a loss of power from here on. No effect on a server, whose setting it is."""
+        """Make committed transactions survive a loss of power from here on. No effect on a server, whose setting it is."""
         return
 
     @abstractmethod

@@ -47,7 +47,7 @@ _CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {HEARTBEAT_COLUMNS} WITHOUT 
 _CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {SESSION_COLUMNS} WITHOUT ROWID"
 _CREATE_TRIES = f"CREATE TABLE IF NOT EXISTS {TRIES} {TRY_COLUMNS} WITHOUT ROWID"
 
-#: What SQLite says of a file that is no database, or a broken one.
+#: SQLite's error codes for a file that is no database or is damaged.
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 _log = logger(__name__)
@@ -73,7 +73,7 @@ class Tries(NamedTuple):
 
     name: str
     n: int
-    #: The time of the last one.
+    #: The time of the last try.
     at: float
     #: A tick before this time does not try it.
     again_at: float
@@ -124,12 +124,12 @@ class Heartbeats:
             connection.execute(_FORGET, (at, MAX_FORGOTTEN))
 
     def note_session(self, session: NotedSession) -> None:
-        """Record the session of a Dagster run, for others to end should its process die."""
+        """Record the session of a Dagster run, so that another process ends it if its process dies."""
         with self._place.aside() as connection:
             connection.execute(_NOTE_SESSION, session)
 
     def sessions(self) -> list[NotedSession]:
-        """Every recorded session, the oldest first: those in use and those of dead processes."""
+        """Every recorded session, the oldest first: sessions in use and sessions of dead processes."""
         with self._place.aside() as connection:
             return [NotedSession(*row) for row in connection.execute(_READ_SESSIONS)]
 
@@ -149,7 +149,7 @@ class Heartbeats:
             return [name for (name,) in connection.execute(_READ_RESTING, (location, now, until))]
 
     def note_tries(self, location: str, tries: Iterable[Tries], forgotten: Iterable[str] = ()) -> None:
-        """Record tries of a location, and delete those of subjects that are planned again."""
+        """Record tries of a location, and delete the tries of subjects that are planned again."""
         again: dict[tuple[int, float, float], list[str]] = {}
         for one in tries:
             again.setdefault((one.n, one.at, one.again_at), []).append(one.name)
@@ -167,7 +167,7 @@ class FileAside:
     """A small SQLite file, whose loss is harmless; without a path, a database of this process.
 
     It is written without waiting for the disk, so a loss of power may damage it. A damaged file is renamed to `….damaged`, and
-    an empty one takes its place: a launch is judged lost only after a lease of silence anyway.
+    an empty file takes its place: a launch is judged lost only after a lease of silence anyway.
     """
 
     def __init__(self, path: str | None) -> None:

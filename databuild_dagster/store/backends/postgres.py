@@ -1,6 +1,6 @@
 """The build state in PostgreSQL, for several machines, many writers, or a managed database.
 
-One writer at a time has an advisory lock for its transaction, so that seqs are gapless and in the order of commits. Statements go
+A single writer at a time has an advisory lock for its transaction, so that seqs are gapless and in the order of commits. Statements go
 through psycopg's pipeline: only a query whose answer is awaited costs a round trip. A few connections are kept for reuse; a
 forked child makes its own.
 """
@@ -62,7 +62,7 @@ _CUT = (
     psycopg.errors.CannotConnectNow,
     psycopg.errors.IdleInTransactionSessionTimeout,
 )
-#: The errors of a transaction on a replica, or on a server that has become one.
+#: The errors of a transaction on a replica, or on a server that has become a replica.
 _READS_ONLY = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.FeatureNotSupported)
 #: The errors of a query whose tables are swapped in that moment.
 _SWAPPED = (psycopg.errors.DeadlockDetected, psycopg.errors.UndefinedTable)
@@ -72,22 +72,22 @@ DOUBT_AFTER_SECONDS = 10.0
 #: Connections kept for reuse while threads work, and at rest; a server has a hundred.
 MAX_KEPT = 4
 MAX_AT_REST = 2
-#: A process that works closes the others so often.
+#: A working process closes the other connections at this interval.
 REST_SECONDS = 10.0
-#: Rows that one statement writes.
+#: Rows that a statement writes at most.
 ROWS_AT_ONCE = 10_000
-#: Fewer rows are written one by one, with a plan that the server has.
+#: Fewer rows are written row by row, with a plan that the server has.
 FEW_ROWS = 4
 
 #: Each statement sees earlier commits: the first query comes after the lock. The role's defaults do not matter.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-#: A snapshot waits until tables are swapped: an earlier one would find the new tables empty. The lock itself takes none.
+#: A snapshot waits until tables are swapped: an earlier snapshot would find the new tables empty. The lock itself takes none.
 _SHARE = f"LOCK TABLE {META} IN ACCESS SHARE MODE"
 _EXCLUDE = f"LOCK TABLE {META} IN ACCESS EXCLUSIVE MODE"
 #: A query that checks the connection.
 _PING = "SELECT 1"
-#: Ours among the advisory locks of a database; one log for each schema.
+#: Ours among the advisory locks of a database; each schema has its own log.
 _LOCK_SPACE = 0x64617461
 _LOCK = f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, hashtext(current_schema()))"
 _TRY = f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, hashtext(current_schema() || ?))"
@@ -124,7 +124,7 @@ class _Answered(list[Any]):
 
 
 class PostgresConnection:
-    """`database.Connection` over one of psycopg's."""
+    """`database.Connection` over a connection of psycopg."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self._parameters = parameters
@@ -161,7 +161,7 @@ class PostgresConnection:
         return None
 
     def begin(self, *statements: str, soon: Sequence[Question] = ()) -> None:
-        """Send the statements with the next one, or with the queries `soon`, whose answers are fetched now.
+        """Send the statements with the next statement, or with the queries `soon`, whose answers are fetched now.
 
         A cut connection is replaced, because the transaction has done nothing yet.
         """
@@ -302,7 +302,7 @@ class PostgresDatabase(Database):
         return f"database {database}, schema {schema} of {self._address}, system {system}"
 
     def has_table(self, connection: Connection, name: str) -> bool:
-        """In the schema of the lock, because another one on the search path may have another log."""
+        """Looks in the schema of the lock: another schema on the search path may have its own log."""
         return connection.execute(_HAS_TABLE, (name,)).fetchone() is not None
 
     def begin(self, connection: Connection, *soon: Question) -> None:
@@ -466,6 +466,6 @@ _CONVERT = {"bigint": int, "float8": float, "text": str}
 
 
 def _array(kind: str, column: Sequence[Any]) -> list[Any]:
-    """The column with values of one type, as psycopg demands."""
+    """The column with values of a single type, as psycopg demands."""
     convert = _CONVERT[kind]
     return [None if value is None else convert(value) for value in column]

@@ -1,7 +1,7 @@
 """A bound on each wait for a PostgreSQL server (docs/how-to/postgresql.md).
 
-A statement may take long, and a server that is frozen sends as little as one that works. So a wait that was silent for the
-connection timeout asks the server for a sign of life over another connection, and goes on if it answers.
+A statement may take long, and a frozen server sends as little as a working server. So a wait that was silent for the
+connection timeout asks the server for a sign of life over a second connection, and continues if it answers.
 
 A server that restarts or fails over refuses connections, cuts them, or only reads for a while. It is away for as long as libpq's
 ping finds no server that admits anybody, and is tried again for three times the connection timeout.
@@ -32,7 +32,7 @@ PATIENCE = "connect_timeout"
 #: libpq's parameter: which of several servers a connection may have.
 TARGET = "target_session_attrs"
 
-#: What a url leaves out. A host that is gone is noticed by TCP between statements too.
+#: Defaults of parameters that a url leaves out. A host that is gone is noticed by TCP between statements too.
 CONNECTION_DEFAULTS: Mapping[str, Any] = {
     PATIENCE: 10,
     "keepalives_idle": 20,
@@ -59,7 +59,7 @@ UNBOUNDED = tuple(f"SET LOCAL {name} = 0" for name in SERVER_DEFAULTS)
 
 
 class NoAnswer(psycopg.OperationalError):
-    """A server was silent, and did not accept another connection either."""
+    """A server was silent, and did not accept a second connection either."""
 
 
 class Away(psycopg.OperationalError):
@@ -67,7 +67,7 @@ class Away(psycopg.OperationalError):
 
 
 class Rejected(psycopg.OperationalError):
-    """A server that admits others rejected this connection, for instance its password."""
+    """A server that admits other connections rejected this connection, for instance its password."""
 
 
 class Patience:
@@ -97,7 +97,7 @@ class Patience:
 
 
 def _seconds_of(parameters: Mapping[str, Any]) -> float:
-    """A url without a bound on silence has one on this wait: a server that was stopped would be awaited for ever."""
+    """The bound of a wait. A url without a bound on silence gets a bound too, or a stopped server would be awaited without end."""
     timeout = float(parameters[PATIENCE])
     return TIMEOUTS_OF_PATIENCE * (timeout if timeout > 0 else float(CONNECTION_DEFAULTS[PATIENCE]))
 
@@ -163,7 +163,7 @@ def connected(parameters: Mapping[str, Any], patience: Patience) -> PatientConne
 
 
 def _finds_replicas_alone(parameters: Mapping[str, Any]) -> bool:
-    """Whether a url that asks for a server that writes is refused by servers that admit others, as in a failover."""
+    """Whether a url that asks for a server that writes is refused although its servers admit connections, as in a failover."""
     if TARGET not in parameters:
         return False
     try:

@@ -16,11 +16,11 @@ from databuild_dagster.store import schema
 
 
 class Bulk(NamedTuple):
-    """A statement for many rows: one array for each parameter, and the types of their elements."""
+    """A statement for many rows: an array for each parameter, and the types of their elements."""
 
     sql: str
     types: tuple[str, ...]
-    #: Places of the parameters that name a row. Two writes of one row depend on their order, so they cannot be in one statement.
+    #: Places of the parameters that name a row. Two writes of a row depend on their order, so a statement cannot have both.
     #: Empty for new rows.
     key: tuple[int, ...] = ()
 
@@ -80,7 +80,7 @@ def translated(sql: str) -> str:
 
 @lru_cache(maxsize=4096)
 def in_bulk(sql: str) -> Bulk | None:
-    """The statement for many rows; None if its rows have to be written one by one."""
+    """The statement for many rows; None if its rows have to be written row by row."""
     if (found := _INSERT.match(sql)) is not None:
         table, listed, marks = found.groups()
         names = listed.split(", ")

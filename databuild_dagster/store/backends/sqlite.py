@@ -1,6 +1,6 @@
-"""The build state in one SQLite file.
+"""The build state in a SQLite file.
 
-WAL, so that readers never wait; one writer at a time behind a fair kernel lock; one connection per thread, and a new one after a
+WAL, so that readers never wait; a single writer at a time behind a fair kernel lock; a connection per thread, and a new connection after a
 fork. An error of the disk becomes `StoreUnusable`.
 """
 
@@ -43,7 +43,7 @@ _PRAGMAS = (
     "PRAGMA foreign_keys = OFF",
 )
 
-#: Gives containers of one host, which share the file, one name.
+#: Gives the containers of a host, which share the file, the same name.
 HOST_VARIABLE = "DATABUILD_HOST"
 #: The place that a backup has until it takes over.
 _A_BACKUP = "a backup"
@@ -214,7 +214,7 @@ class SqliteDatabase(Database):
         return {(kind, name): sql or "" for kind, name, sql in found}
 
     def others(self, connection: Connection) -> list[str]:
-        """A file is for one program."""
+        """The tables: a file serves a single program."""
         return [name for kind, name in self.parts(connection) if kind == "table"]
 
     def columns(self, connection: Connection, table: str) -> set[str]:
@@ -272,9 +272,9 @@ class SqliteDatabase(Database):
 
 
 def _facts_of(path: str, *, at_rest: bool = False) -> tuple[int, ...]:
-    """The facts that tell a file from another file at its path; no facts for a file that is gone.
+    """The facts that tell a file from its successor at the same path; no facts for a file that is gone.
 
-    SQLite reads a file at rest without a lock, so a change of it counts as another file.
+    SQLite reads a file at rest without a lock, so a change of it counts as a new file.
     """
     try:
         found = os.stat(path)
@@ -293,7 +293,7 @@ def _is_damage(error: BaseException) -> bool:
 
 
 def _code_of(error: BaseException) -> int:
-    """SQLite's primary code of an error; 0 without one."""
+    """SQLite's primary code of an error; 0 without a code."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 

@@ -1,6 +1,6 @@
 """A SQLite file that many processes open at the same moment, and the lock of its writers.
 
-One process writes at a time, in order of arrival. The lock's file holds a reserve for a full disk.
+A single process writes at a time, in order of arrival. The lock's file holds a reserve for a full disk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BESIDE_WRITERS, _AS_IT_IS = "mode=ro", "immutable=1"
 
 
 def way_to_read(path: str) -> str | None:
-    """How to open a file that this process may only read; None for one that it may write, with the logs beside it."""
+    """How to open a file that this process may only read; None for a file that it may write, with the logs beside it."""
     places = [os.path.dirname(path), *([path] if os.path.exists(path) else [])]
     if path == ":memory:" or all(os.access(place, os.W_OK) for place in places):
         return None
@@ -69,7 +69,7 @@ def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
 
 
 class AtEnd:
-    """In a `threading.local`: closes what a thread has opened when the thread ends, or opens another.
+    """In a `threading.local`: closes what a thread has opened when the thread ends, or opens a successor.
 
     A connection is part of a cycle, and would stay open until the next garbage collection. A forked child closes nothing of
     its parent's.
@@ -84,7 +84,7 @@ class AtEnd:
             self._close()
 
 
-#: What `give_back_reserve` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
+#: Bytes that `give_back_reserve` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
 RESERVE_BYTES = 4 * 1024 * 1024
 #: The wait for a lock after which a log line names its holder. It is named once for each wait.
 SILENT_SECONDS = 10.0
@@ -98,8 +98,8 @@ _log = logger(__name__)
 class WriteLock:
     """The kernel's lock on a file beside the database.
 
-    SQLite's own busy handler sleeps and retries, so that under load one writer waits for seconds while another gets in again and
-    again. Each thread has its own descriptor, because a lock belongs to the open file, and a new one after a fork. It is closed
+    SQLite's own busy handler sleeps and retries, so that under load a writer waits for seconds while other writers get in again and
+    again. Each thread has its own descriptor, because a lock belongs to the open file, and a new descriptor after a fork. It is closed
     when its thread ends. A `path` of None is a database of this process alone.
     """
 
@@ -161,7 +161,7 @@ class LockWatch:
 
     The wait for the write lock has no bound, because a long transaction is no fault. But a process that is suspended in a
     transaction, with Ctrl-Z or by a debugger, keeps the lock until it continues, and every other writer would wait in silence.
-    A thread looks at the waits, which begins with the first one.
+    A thread, started by the first wait, looks at the waits.
     """
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class LockWatch:
 
 
 def lock_watch() -> LockWatch:
-    """The one of this process. A fork has no threads of its parent."""
+    """The `LockWatch` of this process. A fork has no threads of its parent."""
     return _of_process(os.getpid())
 
 
@@ -238,7 +238,7 @@ def holder_in_words(path: str) -> str:
 
 
 def _holder(path: str) -> int | None:
-    """By the kernel's table of locks. None where there is no such table, and for a process that this one cannot see."""
+    """By the kernel's table of locks. None without such a table, and for a process that this process cannot see."""
     try:
         locked = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()

@@ -1,1 +1,1 @@
-"""Queries to the state, one module for each subject."""
+"""Queries to the state, a module for each subject."""

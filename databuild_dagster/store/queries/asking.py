@@ -25,7 +25,7 @@ Reader = Callable[[Any], Any]
 
 
 class Selection(Generic[T]):
-    """The columns of one row type, a named tuple or a record: `SELECT {selection.columns} …`, then `selection.rows(answer)`.
+    """The columns of a row type, a named tuple or a record: `SELECT {selection.columns} …`, then `selection.rows(answer)`.
 
     A field without an expression of its own is the column of its name in the table behind `alias`. Enumerations, truth
     values, times and lists of texts are read as their annotations say; `readers` holds what else a field needs.
@@ -47,7 +47,7 @@ class Selection(Generic[T]):
     def rows(self, answer: Sequence[tuple[Any, ...]], **readers: Reader) -> list[T]:
         """The rows of an answer; `readers` read fields whose meaning depends on the store.
 
-        Raises `AssertionError` for other columns than these.
+        Raises `AssertionError` for other columns than the selection's.
         """
         if not answer:
             return []
@@ -92,7 +92,7 @@ MAX_SEQ = (1 << (62 - BITS)) - 1
 #: Counts that people read end here: the next number means "more than so many", and costs no more.
 MAX_COUNTED = 10_000
 
-#: The refs of one dataset, by the index over their texts: the asset itself, or the asset with an `@` and a key.
+#: The refs of a dataset, by the index over their texts: the asset itself, or the asset with an `@` and a key.
 OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 
 
@@ -132,7 +132,7 @@ class Asking:
 
     @property
     def places(self) -> Places:
-        """The whole paths of recorded ones."""
+        """The whole paths of recorded paths."""
         return self._store.places
 
     @property

@@ -71,15 +71,15 @@ def was_live_at(id: str) -> str:
         WHERE h.entity_id = {id} AND h.kind = 'instances' AND h.seq <= :seq AND h.to_state = '{InstanceState.LIVE}')"""
 
 
-#: The step of the recursion `chain(ref_id, id, …)` from the newest instance of a ref back to the first one before `:end`.
+#: The step of the recursion `chain(ref_id, id, …)` from the newest instance of a ref back to the first instance before `:end`.
 TO_THE_ONE_BEFORE = "chain.id >= :end AND p.previous_id IS NOT NULL"
-#: The canonical instance at `:seq` of a row of `chain` whose id is before `:end`: that one, unless a revert chose another since.
+#: The canonical instance at `:seq` for a row of `chain` with an id before `:end`: the row's, unless a later revert chose differently.
 #: An instance is canonical from its creation on (rule 4.2), and its id begins with the seq of its creation.
 CHOSEN_AT = f"""coalesce(
         (SELECT v.instance_id FROM {PREFIX}reverts v
          WHERE v.ref_id = chain.ref_id AND v.seq <= :seq AND v.seq > (chain.id >> {BITS}) ORDER BY v.seq DESC LIMIT 1),
         chain.id)"""
-#: An instance at a seq. One that had not been live by then (`d` is NULL) had no data.
+#: An instance at a seq. An instance that had not been live by then (`d` is NULL) had no data.
 _THEN = Selection(
     Canonical,
     "d",
@@ -111,14 +111,14 @@ WHERE chain.id < :end ORDER BY r.ref"""
 
 
 def _before_removal(canonical: Canonical) -> Canonical:
-    """With its manifest before the removal, if it had one: without files it was empty."""
+    """The instance with the manifest state before a removal: without files it was empty."""
     if canonical.manifest_state != REMOVED:
         return canonical
     complete = "complete" if canonical.files else "empty"
     return canonical._replace(manifest_state=None if canonical.manifest_uri is None else complete)
 
 
-#: The refs among those asked for that failed, and those that failed because of them, as the table `failed`.
+#: The refs among the given refs that failed, and the refs that failed because of them, as the table `failed`.
 FAILED_BY = f"""
     WITH RECURSIVE failed(id) AS (
         SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state IN {one_of(FAILING)}
@@ -133,14 +133,14 @@ MAX_OF_ALIKE = 3
 
 
 class FailedAlike(NamedTuple):
-    """Refs of one dataset that failed by themselves, or are tried again, for one reason."""
+    """Refs of a dataset that failed by themselves, or are tried again, for the same reason."""
 
-    #: The last ones, at most `MAX_OF_ALIKE`.
+    #: The last failures, at most `MAX_OF_ALIKE`.
     refs: list[Ref]
     why: str | None
     #: The number of all.
     n: int
-    #: The most attempts that one of them has used.
+    #: The highest number of attempts used by any ref.
     attempts: int
 
 
@@ -193,13 +193,13 @@ class RecordedRef(NamedTuple):
     manifest_state: str | None
     retry_at: float | None
     n_open_wants: int
-    #: The first of its open wants was recorded then, and the last one's TTL ends then.
+    #: The time when the first of its open wants was recorded, and the end of the last open want's TTL.
     wanted_since: float
     wanted_until: float
 
 
 class RecordedOfDataset(NamedTuple):
-    """Refs of one dataset: the live ones, which are most, with the state of their manifest, and the others."""
+    """Refs of a dataset: live refs with the state of their manifest, and refs in other states. Most are live."""
 
     live: dict[Ref, str | None]
     others: dict[Ref, RecordedRef]
@@ -216,7 +216,7 @@ _LIVE = InstanceState.LIVE.value
 
 
 def _parted(answer: list[tuple[Any, ...]]) -> RecordedOfDataset:
-    """Most refs are live, and for those a row of their own would cost more than the query."""
+    """Most refs are live, and an object for each live ref would cost more than the query."""
     live, others = {}, []
     ref, state, manifest_state = _STATED
     for row in answer:
@@ -238,7 +238,7 @@ class CanonicalQueries(Asking):
         return found
 
     def _damage_of(self, ref: Ref) -> MissingRow:
-        """What is wrong with the canonical pointer of a ref (rule 3.5)."""
+        """The error about a wrong canonical pointer of a ref (rule 3.5)."""
         sql = f"""
             SELECT r.canonical_id, r.state, i.state, i.job_run_id FROM {PREFIX}refs r
             LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE r.ref = ?"""
@@ -267,7 +267,7 @@ class CanonicalQueries(Asking):
         return {ref: _STATES[found.get(ref)] for ref in wanted}
 
     def input_states(self, refs: Iterable[Ref]) -> tuple[dict[Ref, InstanceState | None], dict[Ref, MissingRow]]:
-        """As `states`, and the live refs among these whose instance is missing in a damaged store (rule 3.5)."""
+        """As `states`, and the live refs among `refs` whose instance is missing in a damaged store (rule 3.5)."""
         wanted = list(refs)
         if not wanted:
             return {}, {}
@@ -286,7 +286,7 @@ class CanonicalQueries(Asking):
             return missing_row(connection, table, row_id)
 
     def failed_upstream_of(self, refs: Iterable[Ref]) -> list[Ref]:
-        """The UpstreamFailed refs among these, and those that failed because of these (rule 6.6)."""
+        """The UpstreamFailed refs among `refs`, and the UpstreamFailed refs whose failure `refs` caused (rule 6.6)."""
         sql = f"""
             {FAILED_BY} SELECT r.ref FROM failed JOIN {PREFIX}refs r ON r.id = failed.id
             WHERE r.state = '{InstanceState.UPSTREAM_FAILED}' ORDER BY r.ref"""
@@ -300,11 +300,11 @@ class CanonicalQueries(Asking):
         return int(n), self._all(f"SELECT r.ref, i.reason {joined}ORDER BY r.canonical_id DESC LIMIT ?", most)
 
     def failed_alike(self, most: int) -> list[FailedAlike]:
-        """The refs of one dataset that failed by themselves for one reason, for the last failures; of the last `MAX_COUNTED`."""
+        """The latest failures, grouped by dataset and reason: refs that failed by themselves, of the last `MAX_COUNTED`."""
         return self._alike(f"state = '{InstanceState.FAILED}'", most)
 
     def retried_alike(self, most: int) -> list[FailedAlike]:
-        """The wanted refs of one dataset that are to be tried again after one error, the last first; of the last `MAX_COUNTED`."""
+        """Wanted refs that are to be tried again, grouped by dataset and error, the last first; of the last `MAX_COUNTED`."""
         of_errors = "attempts + outages + losses > 0"
         return self._alike(f"due = 1 AND state = '{InstanceState.UP_FOR_RETRY}' AND {of_errors}", most)
 
@@ -324,7 +324,7 @@ class CanonicalQueries(Asking):
         return list(found.values())[:most]
 
     def failed_as(self, refs: Iterable[Ref]) -> list[Ref]:
-        """The refs that failed by themselves for the reason of one of these of their dataset, the last first."""
+        """Refs that failed by themselves for the same reason as a ref of `refs` in their dataset, the last first."""
         sql = f"""
             SELECT r.ref FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
             WHERE r.state = '{InstanceState.FAILED}' AND EXISTS (
@@ -335,14 +335,14 @@ class CanonicalQueries(Asking):
         return [ref for (ref,) in self._all(sql, Keys(refs))]
 
     def n_failed_because_of(self, ref: Ref) -> int:
-        """The number of refs that failed because one did, at most `MAX_COUNTED` + 1."""
+        """The number of refs that failed because `ref` failed, at most `MAX_COUNTED` + 1."""
         # The ref itself is the first of them.
         sql = f"{FAILED_BY} SELECT count(*) FROM (SELECT id FROM failed LIMIT ?) counted"
         ((n,),) = self._all(sql, Keys([ref]), MAX_COUNTED + 2)
         return max(int(n) - 1, 0)
 
     def failed_first_behind(self, refs: Iterable[Ref]) -> list[tuple[Ref, str | None]]:
-        """The refs that failed by themselves, among these and behind those that failed upstream, with the reason, in order."""
+        """The refs that failed by themselves, among `refs` and behind their UpstreamFailed refs, with the reason, in order."""
         sql = f"""
             WITH RECURSIVE behind(id) AS (
                 SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state IN {one_of(FAILING)}
@@ -355,7 +355,7 @@ class CanonicalQueries(Asking):
         return self._all(sql, Keys(refs))
 
     def runs_that_failed_first(self, refs: Iterable[Ref]) -> dict[Ref, RunBehind]:
-        """Each UpstreamFailed ref among these, with the run in which a ref behind it failed."""
+        """Each UpstreamFailed ref among `refs`, with the run in which a ref behind it failed."""
         sql = f"""
             WITH RECURSIVE behind(asked, id) AS (
                 SELECT ref, id FROM {PREFIX}refs
@@ -397,7 +397,7 @@ class CanonicalQueries(Asking):
         return self._seen(self._all(_CANONICAL + OF_DATASET + "ORDER BY r.ref", *dataset_range(asset)))
 
     def newest_live(self, asset: str) -> Canonical | None:
-        """The live instance of a dataset that was made last, one that has rows if there is any."""
+        """The live instance of a dataset that was made last; an instance with rows is preferred."""
         order = f"AND i.state = '{InstanceState.LIVE}' ORDER BY (coalesce(i.n_rows, 0) > 0) DESC, i.id DESC LIMIT 1"
         return next(iter(self._seen(self._all(_CANONICAL + OF_DATASET + order, *dataset_range(asset)))), None)
 
@@ -432,7 +432,7 @@ class CanonicalQueries(Asking):
         return [canonical if canonical.uuid in gone else _before_removal(canonical) for canonical in found]
 
     def marked(self, refs: Iterable[Ref]) -> list[MarkedRef]:
-        """Those of the refs that were ever wanted or built, by key."""
+        """The refs among `refs` that were ever wanted or built, by key."""
         sql = f"""
             SELECT {_MARKED.columns} FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
@@ -450,5 +450,5 @@ class CanonicalQueries(Asking):
         return {recorded.ref: recorded for recorded in _ROW.rows(answer)}
 
     def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
-        """The recorded facts of every ref from one text to another, both included (rule 10.7)."""
+        """The recorded facts of every ref whose text is from `first` to `last`, both included (rule 10.7)."""
         return _parted(self._all(_RECORDED + "r.ref >= ? AND r.ref <= ?", first, last))

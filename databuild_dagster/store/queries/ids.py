@@ -1,6 +1,6 @@
 """Ids in full or by their end, as tables print them (rule 2.3).
 
-The ids of one moment begin alike (UUIDv7), so their ends tell them apart.
+Ids of the same moment begin alike (UUIDv7), so their ends tell them apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ID = re.compile(rf"[0-9a-f-]{{{SHORT_ID},{_FULL}}}")
 _BEGINNING = re.compile(r"[0-9a-f]{4}[0-9a-f-]*")
 #: Ids that a message about a beginning names.
 _MAX_SHOWN = 2
-#: Candidates that an error names, and the newest ids among which near ones are looked for.
+#: Candidates that an error names, and the newest ids among which near ids are looked for.
 _MAX_CANDIDATES = 5
 _MAX_NEAR = 100
 
@@ -35,7 +35,7 @@ class IdKind(Enum):
     TAINT = "taint"
 
 
-#: The column with the ids of each kind; that of requests has one id several times.
+#: The column with the ids of each kind; the column of requests has an id several times.
 _COLUMNS = {
     IdKind.WANT: (("wants", "want_id"), ("wants", "request_id")),
     IdKind.REQUEST: (
@@ -57,12 +57,12 @@ class AmbiguousId(Refused):
 
 
 def may_be_id(text: str) -> bool:
-    """The text has the form of an id or of the end of one."""
+    """The text has the form of an id or of the end of an id."""
     return _ID.fullmatch(text) is not None
 
 
 def short_id(id: str) -> str:
-    """The end of an id, by which the command line knows it; another name unchanged."""
+    """The end of an id, by which the command line knows it; a name that is no id is unchanged."""
     return id[-SHORT_ID:] if may_be_id(id) and len(id) == _FULL else id
 
 

@@ -1,6 +1,6 @@
-"""Instances: history, inputs, taints, and the builds from them, now or when an earlier event was the last one (rules 3.2, 4, 7).
+"""Instances: history, inputs, taints, and the builds from them, now or after an earlier event (rules 3.2, 4, 7).
 
-At an earlier event, instances that were made later are left out, and so are the inputs of one that was not live yet: its success
+At an earlier event, later instances are left out, and so are the inputs of an instance that was not live yet: its success
 records them.
 """
 
@@ -45,7 +45,7 @@ class SinceLive(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """One build of a ref."""
+    """A build of a ref."""
 
     uuid: str
     ref: Ref
@@ -83,7 +83,7 @@ class FolderOwner(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """One row of an instance's history: the state it came into, by which event, and when."""
+    """A row of an instance's history: the state it came into, by which event, and when."""
 
     state: InstanceState
     seq: int
@@ -135,16 +135,16 @@ _KEPT = Selection(
 )
 
 
-#: Instances that are sorted by ref, of all that were built from one.
+#: Instances that are sorted by ref, among all instances built from an instance.
 MAX_SORTED = 2_000
-#: Instances that are walked to count those that are live.
+#: Instances that are walked to count the live instances.
 MAX_WALKED = MAX_COUNTED + MAX_COUNTED // 4
 #: Characters of a manifest's path below the folder of its dataset.
 _IN_DATASET = len("/data/instance=/manifest.json") + 36
 
 
 class DataFacts(NamedTuple):
-    """The data of an instance as its success recorded it; None for one that was never live, or is not in a warehouse."""
+    """The data of an instance as its success recorded it; None for an instance that was never live, or is not in a warehouse."""
 
     files: int | None
     rows: int | None
@@ -154,17 +154,17 @@ class DataFacts(NamedTuple):
 
 
 class InputPair(NamedTuple):
-    """A ref of which two instances read different instances; None for the one that did not read it."""
+    """A ref of which two instances read different instances; None for the instance that did not read it."""
 
     ref: Ref
     first: str | None
     second: str | None
-    #: Both have the same rows, because one is a compaction of the other.
+    #: Both have the same rows, because either is a compaction of the other.
     is_same_rows: bool
 
 
 class InputCounts(NamedTuple):
-    """The inputs that only the second instance has, only the first one has, and that are other instances of their refs."""
+    """The inputs that only the second instance has, that only the first instance has, and that are different instances of a ref."""
 
     added: int
     removed: int
@@ -194,7 +194,7 @@ _DIFFERING = f"""
 
 
 class InstanceThen(NamedTuple):
-    """An instance when an earlier event was the last one."""
+    """An instance as it was after an earlier event."""
 
     uuid: str
     ref: Ref
@@ -213,7 +213,7 @@ _THEN = Selection(
     canonical=f"{CHOSEN_AT} = i.id",
     live_at=f"CASE WHEN {was_live_at('i.id')} THEN i.live_at END",
 )
-#: From each instance of a list to the newest one of its ref at the seq.
+#: From each instance of a list to the newest instance of its ref at the seq.
 _CHAIN = f"""chain(node_id, ref_id, id) AS (
     SELECT n.id, n.ref_id, q.last_id FROM {{nodes}} JOIN {PREFIX}refs q ON q.id = n.ref_id WHERE {{which}}
     UNION ALL
@@ -266,19 +266,19 @@ class InstanceQueries(Asking):
         return _INSTANCE.rows(self._all(sql, *parameters), manifest_uri=self._whole)
 
     def instance(self, uuid: str, most_inputs: int | None = None) -> Instance | None:
-        """An instance with all of its inputs, which may be a hundred thousand, or the first ones."""
+        """An instance with all of its inputs, which may be a hundred thousand, or with the first `most_inputs`."""
         sql = f"SELECT {_with_inputs(most_inputs).columns} {_FROM} WHERE i.uuid = ?"
         return next(iter(self._instances(sql, uuid)), None)
 
     def instances_named(self, uuids: Iterable[str]) -> list[Instance]:
-        """The instances with these uuids, ordered by ref and without their inputs; others are left out."""
+        """The instances with the given uuids, ordered by ref and without their inputs; unknown uuids are left out."""
         sql = "WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY r.ref, i.id"
         return self._instances(_WITHOUT_INPUTS + sql, Keys(uuids))
 
     def built_from(self, uuid: str, most: int) -> tuple[int, list[Instance]]:
         """The number of instances that were built from an instance, at most `MAX_COUNTED` + 1, and some without their inputs.
 
-        These are the first by ref among the `MAX_SORTED` that were created first.
+        The shown instances are the first by ref among the `MAX_SORTED` that were created first.
         """
         made = f"""SELECT x.instance_id FROM {PREFIX}instance_inputs x
             WHERE x.input_id = (SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = ?)"""
@@ -287,7 +287,7 @@ class InstanceQueries(Asking):
         return int(n), self._instances(_WITHOUT_INPUTS + sql, uuid, MAX_SORTED, most)
 
     def inputs_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
-        """Pairs of an input and an instance among these that was built from it."""
+        """Pairs of an input and an instance among `uuids` that was built from it."""
         # In no order: to sort, all inputs would be read, which can be millions.
         sql = f"""
             SELECT u.uuid, i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
@@ -296,7 +296,7 @@ class InstanceQueries(Asking):
         return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
     def uses_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
-        """Pairs of an instance among these and one that was built from it."""
+        """Pairs of an instance among `uuids` and an instance that was built from it."""
         # In no order, as above.
         sql = f"""
             SELECT u.uuid, i.uuid FROM {PREFIX}instances u JOIN {PREFIX}instance_inputs x ON x.input_id = u.id
@@ -305,14 +305,14 @@ class InstanceQueries(Asking):
         return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
     def n_inputs_of(self, uuids: Iterable[str]) -> dict[str, int]:
-        """The number of inputs of each instance; those without any are left out."""
+        """The number of inputs of each instance; instances without inputs are left out."""
         sql = f"""
             SELECT i.uuid, count(*) FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) GROUP BY i.uuid"""
         return dict(self._all(sql, Keys(uuids)))
 
     def history(self, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None) -> list[Instance]:
-        """Every instance of a ref, or the newest ones, the oldest first (rule 4.2), each with all inputs or the first ones."""
+        """The newest `most` instances of a ref, the oldest first (rule 4.2), each with all inputs or the first `most_inputs`."""
         sql = f"""
             WITH RECURSIVE chain(id, n) AS (
                 SELECT last_id, CAST(1 AS BIGINT) FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
@@ -322,7 +322,7 @@ class InstanceQueries(Asking):
         return self._instances(sql, ref, most)
 
     def attempts_since_live(self, refs: Iterable[Ref]) -> dict[Ref, list[SinceLive]]:
-        """The newest `MAX_SINCE_LIVE` instances of each ref since its last live one, the oldest first; refs without any are left out."""
+        """The newest `MAX_SINCE_LIVE` instances of each ref since its last live instance, the oldest first; without empty lists."""
         sql = f"""
             WITH RECURSIVE chain(ref, id, n) AS (
                 SELECT r.ref, i.id, CAST(1 AS BIGINT) FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.last_id
@@ -344,7 +344,7 @@ class InstanceQueries(Asking):
         return self._instances(sql, *dataset_range(asset))
 
     def removed(self, uuids: Iterable[str]) -> set[str]:
-        """Those of these instances whose data was removed."""
+        """The instances among `uuids` whose data was removed."""
         sql = f"""
             SELECT uuid FROM {PREFIX}instances
             WHERE uuid IN (SELECT value FROM json_each(?)) AND manifest_state = '{REMOVED}'"""
@@ -362,7 +362,7 @@ class InstanceQueries(Asking):
         return None
 
     def refs_built_from(self, uuids: Iterable[str]) -> list[Ref]:
-        """Other refs with an instance, whose data is there, that was built from these, directly or not; ordered."""
+        """Other refs with an instance, whose data is there, that was built from `uuids`, directly or not; ordered."""
         sql = f"""
             WITH RECURSIVE made(id) AS (
                 SELECT id FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))
@@ -381,7 +381,7 @@ class InstanceQueries(Asking):
         return grouped(self._all(sql, Keys(uuids)))
 
     def last_change(self, uuid: str, seq: int | None = None) -> StateChange | None:
-        """The last move of an instance, or its last one up to `seq` (rule 3.2)."""
+        """The last move of an instance, or its last move up to `seq` (rule 3.2)."""
         sql = f"""
             SELECT {_STATE_CHANGE.columns} FROM {PREFIX}history h JOIN {PREFIX}events e ON e.seq = h.seq
             WHERE h.entity_id = (SELECT id FROM {PREFIX}instances WHERE uuid = ?) AND h.kind = 'instances' AND h.seq <= ?
@@ -407,7 +407,7 @@ class InstanceQueries(Asking):
         return [(asset_of(ref), str(self._whole(folder))) for folder, ref in self._all(sql)]
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
-        """Those of these instances with an input that is tainted, or not canonical, by now (rule 4.6)."""
+        """The instances among `uuids` with an input that is now tainted or not canonical (rule 4.6)."""
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
             JOIN {PREFIX}refs r ON r.id = x.ref_id
@@ -420,7 +420,7 @@ class InstanceQueries(Asking):
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def live_from_earlier(self, refs: Iterable[Ref]) -> list[Ref]:
-        """The other live refs that were built, directly or not, from instances of these refs that readers do not see any more."""
+        """The other live refs that were built, directly or not, from instances of `refs` that readers no longer see."""
         sql = f"""
             WITH RECURSIVE made(id) AS (
                 SELECT i.id FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.ref_id = r.id
@@ -434,7 +434,7 @@ class InstanceQueries(Asking):
         return [ref for (ref,) in self._all(sql, Keys(named), Keys(named))]
 
     def with_the_rows_of(self, uuids: Sequence[str]) -> set[str]:
-        """Those of these instances whose rows readers see: canonical ones, and those of which a compaction is canonical."""
+        """Instances among `uuids` whose rows are readable: canonical, or compacted into a canonical instance."""
         sql = f"""
             SELECT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
             JOIN {PREFIX}instances n ON n.id = r.canonical_id
@@ -443,7 +443,7 @@ class InstanceQueries(Asking):
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def n_live_built_from(self, refs: Sequence[Ref], uuids: Sequence[str]) -> int:
-        """The number of other live refs with data from these refs' canonical instances, or from these instances.
+        """The number of other live refs with data from the canonical instances of `refs`, or from `uuids`.
 
         Reads all that was built from them.
         """
@@ -521,7 +521,7 @@ class InstanceQueries(Asking):
         return InputCounts(n_added, n_removed, n - n_added - n_removed), _PAIR.rows([row[3:] for row in rows])
 
     def instances_at(self, uuids: Iterable[str], seq: int) -> list[InstanceThen]:
-        """The instances with these uuids that had been made by then, ordered by ref; others are left out."""
+        """The instances with the given uuids that had been made by `seq`, ordered by ref; later instances are left out."""
         return _THEN.rows(self._at(_INSTANCES_THEN, seq, uuids=Keys(uuids)))
 
     def inputs_at(self, uuids: Iterable[str], most: int, seq: int) -> list[tuple[str, str]]:
@@ -560,7 +560,7 @@ class InstanceQueries(Asking):
 
     def taints_to_show(self, refs: Iterable[Ref]) -> dict[Ref, Taint]:
         """The newest taint in force of each ref that is not live: of its canonical instance if that is tainted, else of the
-        last one that was live. Other refs are left out."""
+        last instance that was live. Other refs are left out."""
         sql = f"""
             WITH RECURSIVE chain(ref, state, id, found) AS (
                 SELECT r.ref, r.state, i.id, CASE WHEN i.state = '{InstanceState.TAINTED}' THEN 1 ELSE i.was_live END FROM {PREFIX}refs r
@@ -595,7 +595,7 @@ class InstanceQueries(Asking):
         return {asset: found.get(asset, (0, ())) for asset in assets}
 
     def tainted_at_birth(self, uuids: Iterable[str]) -> set[str]:
-        """Those of these instances that became live and tainted in one event (rule 7.3)."""
+        """The instances among `uuids` that became live and tainted in the same event (rule 7.3)."""
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}history h ON h.entity_id = i.id AND h.kind = 'instances'
             JOIN {PREFIX}history n ON n.entity_id = i.id AND n.kind = 'instances' AND n.seq = h.seq AND n.place > h.place

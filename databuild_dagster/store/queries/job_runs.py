@@ -1,4 +1,4 @@
-"""Job runs, the launches that host them, and Dagster runs that wait for builds of others (rules 6, 8)."""
+"""Job runs, the launches that host them, and Dagster runs that wait for foreign builds (rules 6, 8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from databuild_dagster.store.queries.asking import CHAIN, Asking, Selection, dat
 
 
 class JobRunView(NamedTuple):
-    """One job run with fields of its launch."""
+    """A job run with fields of its launch."""
 
     id: str
     job: str
@@ -53,7 +53,7 @@ class JobRunFilter:
     ref: Ref | None = None
     #: Its time (`TIME_OF_RUN`) is not earlier.
     since: float | None = None
-    #: Among so many of the newest ones; None for all.
+    #: Among so many of the newest job runs; None for all.
     of_newest: int | None = None
 
     def terms(self) -> list[tuple[str, Any]]:
@@ -75,7 +75,7 @@ EVERY_JOB_RUN: Final = JobRunFilter()
 
 
 class LaunchView(NamedTuple):
-    """One launch."""
+    """A launch."""
 
     launch_id: str
     job: str
@@ -152,7 +152,7 @@ class JobRunQueries(Asking):
             raise NotFound(kind="job with a job run", name=job, names=names)
 
     def job_runs_named(self, job_run_ids: Iterable[str]) -> dict[str, JobRunView]:
-        """By job run id; those that do not exist are left out."""
+        """The job runs by id; unknown ids are left out."""
         answer = self._all(_JOB_RUNS + "WHERE j.job_run_id IN (SELECT value FROM json_each(?))", Keys(job_run_ids))
         return {job_run.id: job_run for job_run in _JOB_RUN.rows(answer)}
 
@@ -187,13 +187,13 @@ class JobRunQueries(Asking):
         return _SPAN.rows(self._all(spans, Keys(launches)))
 
     def scan_waiting_dagster_runs(self) -> list[str]:
-        """Dagster runs that wait for builds of others (rule 8.3). Scans all delegations."""
+        """Dagster runs that wait for foreign builds (rule 8.3). Scans all delegations."""
         return list(dict.fromkeys(run_id for run_id, *_ in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))))
 
     def still_waiting(self, requesters: Iterable[str]) -> dict[str, dict[Ref, bool]]:
         """The waiting Dagster runs among some requesters, with their refs.
 
-        True for a ref that the Dagster run should have built and could not, while its want is open: others build it for that want
+        True for a ref that the Dagster run should have built and could not, while its want is open: other launches build it for that want
         (rule 8.1).
         """
         which = "d.requester IN (SELECT value FROM json_each(?))"

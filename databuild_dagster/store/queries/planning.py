@@ -1,5 +1,5 @@
 """The queries of the planner: due refs, their missing inputs, the sums of their open wants, pauses, subjects that are set aside,
-and the refs that `databuild build` serves, with what these need to become live (rules 5.4, 6.3, 6.13, 8.9, 11.7).
+and the refs that `databuild build` serves, with what they need to become live (rules 5.4, 6.3, 6.13, 8.9, 11.7).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MAX_PARTS = 100
 #: Up to so many due refs of the datasets are read even if more than the limit are due in the store: it takes 0.1 ms.
 FEW = 100
 
-#: The refs of one parameter that are not live, and what they need that is not live: the missing refs of an instance that
-#: waits or failed for them, and of the last call of a due ref (rule 6.3). Declared inputs are among these, because a tick
+#: The refs of a parameter that are not live, and what they need that is not live: the missing refs of an instance that
+#: waits or failed for them, and of the last call of a due ref (rule 6.3). Declared inputs are included, because a tick
 #: records a dep miss before it launches.
 SERVED = f"""
     WITH RECURSIVE served(id) AS (
@@ -40,7 +40,7 @@ SERVED = f"""
 def not_paused_at(time: str) -> str:
     """The condition that a ref of `r` is not paused at a time, which the condition names twice (rule 6.13).
 
-    Mostly nothing is paused, and then no ref is looked up. The open pauses of whole datasets are few; those of refs are found by
+    Mostly nothing is paused, and then no ref is looked up. The open pauses of whole datasets are few; pauses of refs are found by
     their key.
     """
     return f"""(NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ended_seq IS NULL) OR r.dataset_id NOT IN (
@@ -75,7 +75,7 @@ class DueRefs(NamedTuple):
     """The due refs of some datasets, the most urgent first."""
 
     refs: list[DueRef]
-    #: A dataset with fewer of them has no further ones.
+    #: A dataset with fewer due refs has no further due refs.
     of_each: int
 
     @property
@@ -90,7 +90,7 @@ _dataset_id = attrgetter("dataset_id")
 
 
 class NeededRef(NamedTuple):
-    """A ref that another needs, by its last dep miss, or waits for."""
+    """A ref that the ref `by` needs, by its last dep miss, or waits for."""
 
     by: Ref
     ref: Ref
@@ -126,7 +126,7 @@ class WantSums(NamedTuple):
     """The sums of a ref's open wants, and its failed attempts."""
 
     n_open_wants: int = 0
-    #: The first of them was recorded then, and the last one's TTL ends then; infinite where there is none.
+    #: The time when the first was recorded, and the end of the last TTL; infinite without an open want.
     since: float = NEVER
     until: float = 0.0
     #: Since it was last live or tainted: failed attempts, failures of its surroundings, and losses (rules 6.8, 6.17, 6.18).
@@ -182,7 +182,7 @@ class AsideSubject(NamedTuple):
 
 _ASIDE = Selection(AsideSubject, "s")
 _FROM_ASIDE = f"FROM {PREFIX}set_aside s WHERE s.reason IS NOT NULL"
-#: By the index of those that are set aside now.
+#: By the index of the subjects that are set aside now.
 _ASIDE_NOW = "AND s.name > ''"
 #: Mostly there is none, and this takes a fifth of the time of a query with a list of names.
 _ANY_ASIDE = f"SELECT 1 {_FROM_ASIDE} {_ASIDE_NOW} LIMIT 1"
@@ -204,7 +204,7 @@ class AwaitedRun(NamedTuple):
     state: JobRunState
     job: str
     launch_id: str
-    #: The process that buffered the launch, and the one that executes it.
+    #: The process that buffered the launch, and the process that executes it.
     owner: str
     holder: str | None
     dagster_run_id: str | None
@@ -213,10 +213,10 @@ class AwaitedRun(NamedTuple):
 
 
 class DueSoon(NamedTuple):
-    """The due refs of one dataset."""
+    """The due refs of a dataset."""
 
     dataset_id: int
-    #: Whether one of them is due now, and the time when the next one is.
+    #: Whether a ref is due now, and the time when the next ref is due.
     is_now: bool
     retry_at: float | None
 
@@ -246,7 +246,7 @@ class PlanningQueries(Asking):
     """Refs as the planner and its explanations see them."""
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
-        """Refs that are due (rule 5.4) and not paused (rule 6.13), after the `skipped` most urgent ones of each dataset.
+        """Refs that are due (rule 5.4) and not paused (rule 6.13), after the `skipped` most urgent refs of each dataset.
 
         If more than `most` are due in the store, it is shared by the datasets that have due refs, in equal parts for up to
         `MAX_PARTS` of them. A dataset costs its part, however many of its refs are due, because the index has them in this order.
@@ -288,7 +288,7 @@ class PlanningQueries(Asking):
     def due_among(
         self, serving: Iterable[Ref], dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0
     ) -> DueRefs:
-        """The due refs among some refs and what they need, divided as those of `due_refs`. Reads no other due ref (rule 8.9)."""
+        """The due refs among some refs and what they need, divided as in `due_refs`. Reads no other due ref (rule 8.9)."""
         # The plus keeps SQLite from reading the index of all due refs.
         sql = f"""{SERVED}, due AS (
                 SELECT r.id, r.dataset_id, row_number() OVER (PARTITION BY r.dataset_id {_BY_URGENCY}) AS place
@@ -329,7 +329,7 @@ class PlanningQueries(Asking):
         return _NEED.rows(self._all(sql, now, now, Keys(refs), now))
 
     def waited_for(self, refs: Iterable[Ref], now: float) -> list[NeededRef]:
-        """The refs for which UpstreamBuilding refs wait, directly or through others."""
+        """The refs for which UpstreamBuilding refs wait, directly or not."""
         sql = f"""
             WITH RECURSIVE waiting(id) AS (
                 SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state = '{InstanceState.UPSTREAM_BUILDING}'
@@ -342,7 +342,7 @@ class PlanningQueries(Asking):
         return _NEED.rows(self._all(sql, Keys(refs), now, now))
 
     def waiting_for(self, refs: Iterable[Ref]) -> dict[Ref, tuple[Ref, ...]]:
-        """Each of the refs that others wait for, with the UpstreamBuilding refs that do, directly or through others."""
+        """Each awaited ref among `refs`, with the UpstreamBuilding refs that wait for it, directly or not."""
         sql = f"""
             WITH RECURSIVE waiting(asked, id) AS (
                 SELECT ref, id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))
@@ -425,7 +425,7 @@ class PlanningQueries(Asking):
         return _ASIDE.rows(self._all(sql, len(asset) + 1, asset + "@"))
 
     def asides_of(self, names: Iterable[str]) -> list[AsideSubject]:
-        """Those of these names, in any location."""
+        """The subjects among `names` that are set aside, in any location."""
         if not self._all(_ANY_ASIDE):
             return []
         sql = f"SELECT {_ASIDE.columns} {_FROM_ASIDE} AND s.name IN (SELECT value FROM json_each(?)) ORDER BY s.since, s.name"
@@ -439,13 +439,13 @@ class PlanningQueries(Asking):
         return _UNSERVED.rows(self._all(sql, request_id))
 
     def served_among(self, serving: Iterable[Ref], refs: Iterable[Ref]) -> set[Ref]:
-        """The refs that are served, or that served ones need."""
+        """The refs that are served, or that served refs need."""
         sql = f"""{SERVED} SELECT r.ref FROM served JOIN {PREFIX}refs r ON r.id = served.id
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
         return {ref for (ref,) in self._all(sql, Keys(serving), Keys(refs))}
 
     def awaited(self, serving: Iterable[Ref], most: int) -> list[AwaitedRun]:
-        """The open job runs that the served refs need, the oldest first, with one line for each ref."""
+        """The open job runs that the served refs need, the oldest first, with a line for each ref."""
         sql = f"""{SERVED} SELECT {_AWAITED.columns} FROM served JOIN {PREFIX}refs r ON r.id = served.id
             JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
             JOIN {PREFIX}launches l ON l.id = j.launch_id

@@ -1,4 +1,4 @@
-"""All queries to the state as one object; each larger subject has a module. They read by keys and partial indexes.
+"""All queries to the state as a single object; each larger subject has a module. They read by keys and partial indexes.
 
 Here: registered datasets and arcs (rule 10.5), and the event log by seq, by time and by public names (rule 3.1).
 """
@@ -92,7 +92,7 @@ class DatasetQueries(Asking):
         return found
 
     def datasets(self, location: str | None = None) -> dict[int, DatasetSpec]:
-        """Registered datasets by row id, of one location or of all."""
+        """Registered datasets by row id, of a location or of all."""
         sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (CAST(? AS TEXT) IS NULL OR location = ?) ORDER BY id"
         return {row_id: dataset_from(spec) for row_id, spec in self._all(sql, location, location)}
 
@@ -109,14 +109,14 @@ class DatasetQueries(Asking):
         return bool(self._all(sql, asset))
 
     def ref_counts(self) -> list[tuple[str, str, int]]:
-        """(asset, canonical state, how many refs), the missing ones left out. Looks at every ref."""
+        """(asset, canonical state, how many refs), without missing refs. Looks at every ref."""
         sql = f"""
             SELECT d.asset, r.state, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
             WHERE r.state IS NOT NULL GROUP BY d.asset, r.state ORDER BY d.asset, r.state"""
         return [(asset, state, n) for asset, state, n in self._all(sql)]
 
     def last_firings(self, arcs: Iterable[str]) -> dict[str, Firing]:
-        """The newest firing of each of these arcs; an arc that never fired is left out."""
+        """The newest firing of each of `arcs`; an arc that never fired is left out."""
         sql = f"""
             SELECT {_FIRING.columns} FROM {PREFIX}arcs a JOIN {PREFIX}arc_firings f ON f.arc_id = a.id AND f.instance_id = (
                 SELECT x.instance_id FROM {PREFIX}arc_firings x WHERE x.arc_id = a.id ORDER BY x.instance_id DESC LIMIT 1)
@@ -125,7 +125,7 @@ class DatasetQueries(Asking):
         return {firing.arc: firing for firing in _FIRING.rows(self._all(sql, Keys(arcs)))}
 
     def late_inputs(self, uuids: Iterable[str], most: int) -> list[LateInput]:
-        """The inputs of these instances that have live, newer data, the latest first. A compaction is no new data."""
+        """The inputs of `uuids` that have live, newer data, the latest first. A compaction is no new data."""
         sql = f"""
             SELECT {_LATE.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs b ON b.id = i.ref_id
             JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id JOIN {PREFIX}instances u ON u.id = x.input_id
@@ -141,7 +141,7 @@ FINGERPRINT = 16
 
 
 class Change(NamedTuple):
-    """A move of an instance, a want or a job run: from a state, None at birth, to another."""
+    """A move of an instance, a want or a job run: from a state, None at birth, to the next state."""
 
     #: "instances", "wants" or "job_runs".
     kind: str
@@ -171,7 +171,7 @@ class EventQueries(Asking):
         self._store.check_head(head.seq)
 
     def fingerprint(self, seq: int) -> str | None:
-        """A digest of one event as it is stored, which another history of the same log has not; None where no event is."""
+        """A digest of the stored event, which differs in any other history of the log; None where no event is."""
         rows = self._all(f"SELECT type, version, command_id, payload FROM {PREFIX}events WHERE seq = ?", seq)
         return sha256("\0".join(map(str, rows[0])).encode()).hexdigest()[:FINGERPRINT] if rows else None
 
@@ -188,12 +188,12 @@ class EventQueries(Asking):
 
     @again_if_cut
     def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
-        """The events of some types in a range of the log; the others are not decoded."""
+        """The events of some types in a range of the log; other types are not decoded."""
         with self._store.reading() as connection:
             return log.events_named(connection, Keys(names), after_seq, last_seq)
 
     def news(self, names: Iterable[str], after_seq: int) -> tuple[log.Head, bool]:
-        """The end of the log, and true if an event of some types is after a seq; in one query."""
+        """The end of the log, and true if an event of some types is after a seq; in a single query."""
         sql = f"""
             SELECT seq, at,
                    EXISTS (SELECT 1 FROM {PREFIX}events WHERE seq > ? AND type IN (SELECT value FROM json_each(?)))
@@ -211,7 +211,7 @@ class EventQueries(Asking):
         return at, command_id
 
     def time_of(self, seq: int) -> float | None:
-        """The time of an event; None without one."""
+        """The time of an event; None without an event."""
         rows = self._all(f"SELECT at FROM {PREFIX}events WHERE seq = ?", seq)
         return rows[0][0] if rows else None
 
@@ -226,7 +226,7 @@ class EventQueries(Asking):
 
     @again_if_cut
     def seq_at(self, at: float) -> int:
-        """The last event that had happened by then, 0 before the first one.
+        """The last event that had happened by then, 0 before the first event.
 
         Found by halving, twenty looks by key in a million events: times never go back (rule 3.1), and an index of
         them would cost every command something.
@@ -258,4 +258,4 @@ class Queries(
     DatasetQueries,
     EventQueries,
 ):
-    """Every query of the floors above. A function that needs one subject can take that subject alone."""
+    """Every query of the floors above. A function that needs a single subject can take that subject alone."""

@@ -23,29 +23,29 @@ from databuild_dagster.store.queries.ids import IdKind, IdQueries
 
 
 class WantView(msgspec.Struct, frozen=True):
-    """One want."""
+    """A want."""
 
     id: Annotated[str, Column("want")]
     request_id: Annotated[str, Column("request", wide_only=True)]
     refs: Annotated[tuple[Ref, ...], Column()]
     state: Annotated[WantState, Column()]
-    #: What kind of requester recorded it: user, schedule, sensor, arc, job run, dagster run, or the word of a caller.
+    #: The kind of requester that recorded it: user, schedule, sensor, arc, job run, dagster run, or the word of a caller.
     source: Annotated[str, Column()]
-    #: Which one: the name of the schedule or sensor, the instance that woke the arc, or the id of the run.
+    #: Which source: the name of the schedule or sensor, the instance that woke the arc, or the id of the run.
     source_id: str | None
     priority: Annotated[int, Column(wide_only=True)]
     created_at: Annotated[Time, Column("created", wide_only=True)]
     #: None for a want that never expires, or has no SLA.
     expires_at: Annotated[Time | None, Column("expires", wide_only=True)]
     comment: Annotated[str, Column(wide_only=True)]
-    #: The time of the data that it asks for, if the requester gave one.
+    #: The time of the data that it asks for, if the requester gave it.
     data_timestamp: Time | None
     deadline: Annotated[Time | None, Column()]
     #: The time of the record that its SLA was missed.
     sla_missed_at: Annotated[Time | None, Column("sla", narrow=lambda _: "missed")]
-    #: Once one input has failed, the others are not built for it (rule 6.14).
+    #: After an input has failed, the other inputs are not built for it (rule 6.14).
     fail_fast: bool
-    #: Who or what recorded it.
+    #: The user or the process that recorded it.
     actor: Annotated[str, Column("by", wide_only=True)]
 
 
@@ -72,10 +72,10 @@ class WantFilter:
     derivative: bool = True
     ref: Ref | None = None
     asset: str | None = None
-    #: In one of these states.
+    #: States to select; empty for any.
     states: tuple[WantState, ...] = ()
     source: str | None = None
-    #: One of these; None for any.
+    #: Ids to select; None for any.
     ids: tuple[str, ...] | None = None
     #: The wants as they were when this was the last event (rule 3.2); None for now.
     seq: int | None = None
@@ -131,14 +131,14 @@ class Asker(msgspec.Struct, frozen=True):
 class Origin(NamedTuple):
     """The origin of an instance."""
 
-    #: From the start of its job run to the end; None for an instance without one, and before the end.
+    #: From the start of its job run to the end; None for an instance without a job run, and before the end.
     seconds: float | None
     #: The ids of the wants that were open when it became live.
     wants: list[str]
 
 
 class StillKept(NamedTuple):
-    """A ref that was kept for a withdrawn want, and is kept for another one."""
+    """A ref that was kept for a withdrawn want, and is kept for a second want."""
 
     want_id: str
     ref: Ref
@@ -170,7 +170,7 @@ _NAMES_ONE = f"""(SELECT count(*) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r O
         WHERE x.want_id = w.id AND {{which}}) > 0"""
 
 
-#: By the index of open wants: a walk from the newest want on would pass every ended one.
+#: By the index of open wants: a walk from the newest want on would pass every ended want.
 _IS_OPEN = f"w.id IN (SELECT o.id FROM {PREFIX}wants o WHERE o.ended_at IS NULL)"
 
 
@@ -188,7 +188,7 @@ _ACTOR = f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})"
 
 @lru_cache(maxsize=64)
 def _want(seq: int | None, most_refs: int | None = None) -> Selection[Any]:
-    """The columns of a want when `seq` was the last event; None for now. With `most_refs` those of a `CutWant`."""
+    """The columns of a want when `seq` was the last event; None for now. With `most_refs`, the columns of a `CutWant`."""
     missed = f"""CASE WHEN w.sla_missed_at <= (SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq}) THEN w.sla_missed_at END"""
     return Selection(
         WantView if most_refs is None else CutWant,
@@ -248,7 +248,7 @@ class WantQueries(IdQueries):
         return int(n)
 
     def want_before_newest(self, n: int, seq: int | None = None) -> int | None:
-        """The row id of the want before the newest `n` ones, when `seq` was the last event; None if there are no more."""
+        """The row id of the want before the newest `n` wants, when `seq` was the last event; None if there are no more."""
         end = (min(MAX_SEQ if seq is None else seq, MAX_SEQ) + 1) << BITS
         rows = self._all(f"SELECT id FROM {PREFIX}wants WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", end, n)
         return rows[0][0] if rows else None
@@ -321,7 +321,7 @@ class WantQueries(IdQueries):
         return [ref for (ref,) in self._all(sql, request_id)]
 
     def kept_for_others(self, want_ids: Iterable[str]) -> list[StillKept]:
-        """What stays wanted of the refs that were kept for withdrawn wants, because it is kept for other wants too (rule 6.14)."""
+        """The refs that were kept for withdrawn wants and stay wanted, because they are kept for other wants too (rule 6.14)."""
         sql = f"""
             SELECT DISTINCT f.want_id, r.ref, o.want_id FROM {PREFIX}wants f JOIN {PREFIX}kept_for k ON k.want_id = f.id
             JOIN {PREFIX}wants w ON w.keeping = k.keeping AND w.ended_at IS NULL
@@ -375,7 +375,7 @@ class WantQueries(IdQueries):
         return found
 
     def failed_wants_of(self, refs: Iterable[Ref]) -> int:
-        """The number of wants that failed by these refs, or by refs that failed because of them."""
+        """The number of wants that failed because of `refs`, or of refs that `refs` made fail."""
         sql = f"""
             {FAILED_BY} SELECT count(DISTINCT w.id) FROM failed JOIN {PREFIX}holds x ON x.ref_id = failed.id AND x.open = 0
             JOIN {PREFIX}wants w ON w.id = x.want_id
@@ -410,7 +410,7 @@ class WantQueries(IdQueries):
         return grouped(_ASKER.by(self._all(sql, Keys(uuids))))
 
     def requesters(self, request_ids: Iterable[str]) -> dict[str, Requester]:
-        """The requester of each request; another name, such as a Dagster run, is left out."""
+        """The requester of each request; a name that is no request, such as a Dagster run, is left out."""
         sql = f"""
             SELECT w.request_id, {_REQUESTER.columns} FROM {PREFIX}wants w WHERE w.id IN (
                 SELECT min(x.id) FROM {PREFIX}wants x WHERE x.request_id IN (SELECT value FROM json_each(?))

@@ -1,1 +1,1 @@
-"""A unit of work by subject: the rows that one transaction has read, and those that it will write."""
+"""A unit of work by subject: the rows that a transaction has read, and the rows that it will write."""

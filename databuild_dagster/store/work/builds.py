@@ -386,7 +386,7 @@ class DelegationWork(BuildWork):
         return sorted(ref_id for (ref_id,) in found)
 
     def put_delegations(self, rows: Iterable[DelegationRow]) -> None:
-        """The end of an earlier delegation is written first, because this one replaces it."""
+        """The end of an earlier delegation is written first, because the new delegation replaces it."""
         if _END_DELEGATION in self._links:
             self._flush_links()
         put = list(rows)

@@ -1,6 +1,6 @@
-"""Row ids, sets of rows, links and moves of one transaction.
+"""Row ids, sets of rows, links and moves of a transaction.
 
-The rows of one class are read by key in bulk, changed in memory, written where they changed. Rows and links are written before a
+The rows of a class are read by key in bulk, changed in memory, written where they changed. Rows and links are written before a
 query that asks for them by anything but a row's own key.
 """
 
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Row)
 
 
 class Lookup:
-    """A query by key: one key by equality, many by a list in one parameter; two statements in all."""
+    """A query by key: a single key by equality, many keys by a list in a parameter; two statements in all."""
 
     def __init__(self, select: str, column: str) -> None:
         self.one = f"{select} {column} = ?"
@@ -43,7 +43,7 @@ class Lookup:
 
 
 class Shape(Generic[R]):
-    """The statements that read and write one class of rows; made once."""
+    """The statements that read and write a class of rows; made once."""
 
     def __init__(self, cls: type[R], key: str, states: type[Enum] | None = None) -> None:
         self.cls = cls
@@ -70,7 +70,7 @@ class Shape(Generic[R]):
         return row
 
     def write(self, new: bool, changed: bytes) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
-        """The statement for some columns, one byte each. Few sets of columns change together, so they are few."""
+        """The statement for some columns, a byte each. Few sets of columns change together, so they are few."""
         found = self._writes.get((new, changed))
         if found is None:
             names = list(compress(self.names, changed))
@@ -87,7 +87,7 @@ class Shape(Generic[R]):
 
 
 class RowSet(msgspec.Struct, Generic[R]):
-    """The loaded rows of one class: the same object for the same key, every time.
+    """The loaded rows of a class: the same object for the same key, every time.
 
     Every transaction makes all of them, and a struct is made in half of the time.
     """
@@ -115,7 +115,7 @@ class RowSet(msgspec.Struct, Generic[R]):
         return [self.take(values) for values in found]
 
     def ids(self, ids: Iterable[int]) -> dict[int, R]:
-        """Rows to which other rows refer. Raises `MissingRow` for one that is not there (rule 3.5)."""
+        """Rows to which other rows refer. Raises `MissingRow` for an id without a row (rule 3.5)."""
         return self._known(ids, self.by_id, self.shape.by_id)
 
     def keys(self, keys: Iterable[S]) -> dict[S, R]:
@@ -147,7 +147,7 @@ class RowSet(msgspec.Struct, Generic[R]):
         self.stored[row.id] = self.shape.unborn
 
     def flush(self) -> None:
-        """Write only the columns that differ, so that no index over others is touched."""
+        """Write only the columns that differ, so that no index over other columns is touched."""
         shape, by_id, stored = self.shape, self.by_id, self.stored
         unborn = shape.unborn
         alike: dict[tuple[bool, bytes], list[tuple[Any, ...]]] = {}
@@ -166,7 +166,7 @@ class RowSet(msgspec.Struct, Generic[R]):
             self.connection.executemany(statement, map(pick, rows))
 
 
-#: By table, a row that refers to one of its rows, and the state of that. Nothing indexes these questions.
+#: By table, a row that refers to one of its rows, and the state of the referring row. Nothing indexes these questions.
 _REFERRING = {
     "refs": f"SELECT 'instance ' || uuid, state FROM {P}instances WHERE ref_id = ?",
     "instances": f"SELECT ref, state FROM {P}refs WHERE ? IN (canonical_id, last_id, learned_id)",
@@ -182,7 +182,7 @@ _JOB_RUN = f"SELECT id, job_run_id, refs FROM {P}job_runs WHERE id >= ? AND id <
 
 
 def missing_row(connection: Connection, table: str, row_id: int) -> MissingRow:
-    """The error about a row of a table, without its prefix, that another row refers to, in words (rule 3.5).
+    """The error about a row of a table, without its prefix, that some row refers to, in words (rule 3.5).
 
     Row ids come from other rows only, so an id without a row is a damage of the tables. The rows that are left name it.
     """
@@ -275,7 +275,7 @@ class Tables(ABC):
         return [name for (name,) in found]
 
     def _link(self, statement: str, links: Iterable[tuple[Any, ...]]) -> None:
-        """Written in `LINK_ORDER`: a want that one event links and ends is linked first."""
+        """Written in `LINK_ORDER`: a want that an event links and also ends is linked first."""
         self._links.setdefault(statement, []).extend(links)
 
     def _linked(self, lookup: Lookup, keys: Iterable[int | str], *before: Any) -> Iterable[Any]:
