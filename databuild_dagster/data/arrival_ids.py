@@ -1,9 +1,9 @@
 """The id of an arrival's job run, made of the arriving files: a repeated look writes the same manifest at the same path.
 
-A manifest is written before its event, so a killed process leaves one that the log does not have (rule 10.2). With a
-random id the next look would write another, and the first would have no owner. The id hashes the log, the canonical
-instance at the decision, and the manifest: the next look finds the manifest and continues. Once its lot has another
-instance, its event is refused (`CanonicalMoved`), and the next clean-up removes it (rule 10.8).
+A manifest is written before its event, so a killed process leaves a manifest that the log does not have (rule 10.2). With a
+random id the next look would write a second manifest, and the first would have no owner. The id hashes the log, the canonical
+instance at the decision, and the manifest: the next look finds the manifest and continues. Once its lot has a newer
+instance, the manifest's event is refused (`CanonicalMoved`), and the next clean-up removes the manifest (rule 10.8).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_the_same_arrival(one: Manifest, other: Manifest) -> bool:
 def decided_about(queries: Queries, manifest: Manifest) -> tuple[bool, str | None]:
     """Whether a manifest is of an arrival of this log, and the canonical instance of its lot at the decision.
 
-    (False, None) for a manifest of another program or log.
+    (False, None) for a manifest that a different program or log made.
     """
     began = queries.beginning()
     for seen in (None, *(instance.uuid for instance in queries.history(manifest.ref))):

@@ -1,7 +1,7 @@
 """The files of live instances, compared with the manifests that list them (I7, rule 10.2).
 
 A comparison of sizes opens manifests only. A comparison of contents reads every byte, with several threads. It appends each
-instance without a fault to a file; a comparison that was interrupted leaves that file, and the next one continues there.
+instance without a fault to a file; after an interruption the next comparison continues from that file.
 """
 
 import os
@@ -101,7 +101,7 @@ class Journal:
             self._file.flush()
 
     def remove(self) -> None:
-        """The comparison is complete: the next one begins from the start."""
+        """The comparison is complete: the next comparison begins from the start."""
         with suppress(FileNotFoundError):
             os.unlink(self.path)
 
@@ -131,7 +131,7 @@ class _Live(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part of the work on one instance: its manifest, or one of its files."""
+    """A part of the work on an instance: its manifest, or a file."""
 
     live: _Live
     counts: Counts
@@ -143,11 +143,11 @@ class _Piece(NamedTuple):
 
 @dataclass
 class Comparison:
-    """One pass over all live instances. With a journal it reads contents, without one it compares sizes."""
+    """A pass over all live instances. With a journal it reads contents, without a journal it compares sizes."""
 
     queries: Queries
     journal: Journal | None = None
-    #: The instances and their bytes, as the log has them, and those that were compared so far.
+    #: The instances, files and bytes that the log has, and the part of them that was compared so far.
     total: Counts = field(default_factory=Counts)
     done: Counts = field(default_factory=Counts)
     #: The instances of `done` that an interrupted comparison had compared.
@@ -212,7 +212,7 @@ class Comparison:
 
 
 def _listed(live: _Live) -> _Piece:
-    """The manifest, with a fault for each listed file that is absent or has another size."""
+    """The manifest, with a fault for each listed file that is absent or differs in size."""
     path = live.canonical.manifest_uri or ""
     counts = Counts(instances=1)
     try:

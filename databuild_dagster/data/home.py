@@ -42,7 +42,7 @@ _MARKS = ("workspace.yaml", "dagster.yaml", "definitions.py", "pyproject.toml", 
 
 #: Overrides the store of the Dagster instance.
 DB_URL_VARIABLE = "DATABUILD_DB_URL"
-#: SQLAlchemy's urls of a database in the memory of one process.
+#: SQLAlchemy's urls of a database in the memory of a process.
 _IN_MEMORY = frozenset(
     {f"{driver}{name}" for driver in ("sqlite:", "sqlite+pysqlite:") for name in ("//", "///", "///:memory:")}
 )
@@ -166,7 +166,7 @@ def project_root() -> Path:
 
 
 def existing_home(given: str | Path | None = None) -> Path:
-    """A home to read from: the given one, that of DAGSTER_HOME, or the project's own. Raises `BadHome`."""
+    """A home to read from: the given home, DAGSTER_HOME, or the project's own home. Raises `BadHome`."""
     if given is not None:
         home = expanded(given).absolute()
         if not home.is_dir():

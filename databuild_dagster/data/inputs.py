@@ -19,7 +19,7 @@ from databuild_dagster.warehouse.manifest import ManifestState
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The inputs of one ref."""
+    """The inputs of a ref."""
 
     #: Input asset to the refs of it that are read, in the order of its partitions.
     refs_of_asset: Mapping[str, tuple[Ref, ...]]
@@ -29,7 +29,7 @@ class Inputs:
     missing: tuple[Ref, ...]
 
     def are_empty(self, assets: Collection[str]) -> bool:
-        """Whether every partition of these assets that is read is empty; if none of them is read, whether all are."""
+        """Whether all partitions of `assets` that are read are empty; if none is read, whether all inputs are."""
         refs = [ref for asset in self.refs_of_asset if asset in assets for ref in self.refs_of_asset[asset]]
         looked_at = refs or list(self.pinned)
         return bool(looked_at) and all(self.pinned[ref].manifest_state == ManifestState.EMPTY for ref in looked_at)
@@ -41,7 +41,7 @@ class Inputs:
 
 
 class InputFinder:
-    """Looks inputs up for one step."""
+    """Looks inputs up for a step."""
 
     def __init__(self, engine: Engine, foreign: Foreign, registered: Iterable[DatasetSpec]) -> None:
         """`registered` are the datasets of all locations when the step began."""

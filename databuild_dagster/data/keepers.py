@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """A reason to keep data. The methods do nothing, so that a keeper has only those that it needs.
+    """A reason to keep data. The methods do nothing, so that a keeper overrides only the methods that it needs.
 
     `files` and `expire` raise a `DatabuildError` where the keeper cannot be read: the data of that dataset stays.
     """
@@ -43,16 +43,16 @@ class Keeper:
         return 0
 
     def changed(self, refs: Collection[Ref]) -> None:
-        """Data of instances of these refs was removed, or a taint or a revert changed what readers see."""
+        """Data of instances of `refs` was removed, or a taint or a revert changed what readers see."""
 
 
 class OpenKeeper(Protocol):
-    """Opens a keeper for one clean-up or correction."""
+    """Opens a keeper for a clean-up or correction."""
 
     def __call__(
         self, engine: Engine, warehouse: str, *, seconds: float | None, instance: Callable[[], DagsterInstance]
     ) -> Keeper:
-        """`warehouse` is the home's own; `seconds` bound the wait for each answer of another machine.
+        """`warehouse` is the home's own; `seconds` bound the wait for each answer of a remote machine.
 
         Dagster is imported when `instance` is called.
         """

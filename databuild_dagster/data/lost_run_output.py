@@ -1,7 +1,7 @@
 """The output of lost launches and of failed attempts: finished job runs are adopted (rule 6.9), other files are removed.
 
-A complete manifest is the last file that a build writes, and it holds all facts of the success. The first is a staging
-folder named for the job run, which is removed last: while the folder of a dead process exists, a clean-up is unfinished.
+A complete manifest is the last file that a build writes, and it holds all facts of the success. A build first creates a staging
+folder named for the job run and removes it last: while the folder of a dead process exists, a clean-up is unfinished.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,13 +35,13 @@ from databuild_dagster.warehouse.manifest import (
     write_manifest,
 )
 
-#: A process of another host cannot be observed. It learns by its next heartbeat that its job run has ended.
+#: A process of a different host cannot be observed. It learns by its next heartbeat that its job run has ended.
 LATE_SECONDS = 3600.0
 
-#: Earlier attempts of a lot in parts that count; each takes over the parts kept by the one before.
+#: Earlier attempts of a lot in parts that count; each takes over the parts that the attempt before it kept.
 MOST_ATTEMPTS = 20
 
-#: States set by others than the building process, which may have left files; files of a failure stay for inspection.
+#: States that the building process does not set, so it may have left files; files of a failure stay for inspection.
 _LEFT = frozenset({JobRunState.LOST, JobRunState.CANCELED})
 _FINISHED = (ManifestState.COMPLETE, ManifestState.EMPTY)
 
@@ -49,7 +49,7 @@ _log = logger(__name__)
 
 
 def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
-    """The instances of a ref between its last live one and this one, newest first; none of them was ever read."""
+    """The instances of a ref after its last live instance and before `uuid`, newest first; none of them was ever read."""
     history = queries.history(ref)
     own = next((place for place, instance in enumerate(history) if instance.uuid == uuid), len(history))
     failed = takewhile(lambda instance: instance.live_at is None, reversed(history[:own]))
@@ -62,7 +62,7 @@ def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uui
 
 
 def instances_of(queries: Queries, refs: Iterable[Ref]) -> list[str]:
-    """Every instance of these refs: a file of an attempt that one of them lists, another one may list too."""
+    """Every instance of `refs`: two instances may list the same file of an attempt."""
     return [instance.uuid for ref in refs for instance in queries.history(ref)]
 
 
@@ -98,11 +98,11 @@ def adoptable(
 
 
 def adopt(warehouse: Warehouse, manifest: Manifest, run_id: str, attempt: int) -> Manifest:
-    """Make the finished files of a lost job run those of another one; returns its manifest.
+    """Give the finished files of a lost job run to the job run `run_id`; returns the new manifest.
 
-    The files are linked, or copied in an object store, so that the clean-up of either instance leaves the other alone. Those
-    of an attempt are listed by both manifests, and a clean-up removes them with the last one (`warehouse.removing`). Raises
-    `DiskTrouble`, `StorageTrouble`, `ManifestConflict`.
+    The files are linked, or copied in an object store, so that the clean-up of either instance leaves the other alone. Files
+    of an attempt are listed by both manifests, and a clean-up removes them with the last manifest (`warehouse.removing`).
+    Raises `DiskTrouble`, `StorageTrouble`, `ManifestConflict`.
     """
     asset, uuid = manifest.dataset, derive_partition_uuid(run_id, manifest.ref)
     source = warehouse.instance_dir(asset, manifest.instance_uuid)
@@ -128,7 +128,7 @@ def adopt(warehouse: Warehouse, manifest: Manifest, run_id: str, attempt: int) -
 
 
 class WarehouseRemains:
-    """The engine's `Remains` over one warehouse."""
+    """The engine's `Remains` over a warehouse."""
 
     def __init__(self, engine: Engine, warehouse: str) -> None:
         self._engine = engine
@@ -148,7 +148,7 @@ class WarehouseRemains:
     def clear(self, lost: Iterable[str] = ()) -> list[str]:
         """Remove the files of dead processes' builds that never became live; returns their launches.
 
-        `lost` are launches just found dead; earlier ones are found by their staging folders. Cheap when there are none.
+        `lost` are launches just found dead; earlier dead launches are found by their staging folders. Cheap without any.
         A folder that cannot be removed is logged, and retried.
         """
         queries = self._engine.queries
@@ -183,7 +183,7 @@ class WarehouseRemains:
         return seen_to
 
     def _clear_attempts(self, runs: Sequence[JobRunView]) -> None:
-        """Remove the files of a dead launch's attempts that no manifest lists. One listing per dataset."""
+        """Remove the files of a dead launch's attempts that no manifest lists. Costs one listing per dataset."""
         for asset in {asset_of(ref) for run in runs for ref in run.refs}:
             found = self._warehouse.attempt_files(asset, [run.id for run in runs])
             if not found:

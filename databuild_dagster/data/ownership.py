@@ -1,7 +1,7 @@
-"""The roots that a store owns, and those that it must leave alone (rule 3.11).
+"""The roots that a store owns, and the roots that it must leave alone (rule 3.11).
 
-A root inside the home is the home's own. Any other root has a marker with the id and the place of one store. A copy of the
-store has its id and another place; it removes nothing there until `take_over` gives it an id of its own.
+A root inside the home is the home's own. Any other root has a marker with the id and the place of its store. A copy of the
+store has the same id and a different place; it removes nothing there until `take_over` gives it an id of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RootOfAnother(Refused):
 
 
 class Ownership:
-    """The roots of one store, at one moment: create it again for another look."""
+    """The roots of a store as they are when first asked for: create it again to look again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -104,7 +104,7 @@ class Ownership:
         self.check(warehouse)
 
     def may_write(self, warehouse: Warehouse) -> bool:
-        """Whether `claim` does not refuse, for files that a store without an id may not touch in another home.
+        """Whether `claim` does not refuse. False for a store without an id if the root is inside the home of another store.
 
         Raises `DiskTrouble`, `StorageTrouble`.
         """
@@ -118,7 +118,7 @@ class Ownership:
 
 
 class TakenOver(NamedTuple):
-    """One root of a take-over."""
+    """A root of a take-over."""
 
     root: str
     #: The place of the store that its marker named; None without a marker.
@@ -128,7 +128,7 @@ class TakenOver(NamedTuple):
 
 
 def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:
-    """The roots outside the home that a take-over would mark, and those inside another home, unless a person named them."""
+    """The roots outside the home, each with the reason if it cannot be taken over: it is in another home and not in `named`."""
     ownership, found = Ownership(store), []
     for warehouse in warehouses:
         if ownership.is_at_home(warehouse):
@@ -156,7 +156,7 @@ def take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[s
 
 
 def other_home(warehouse: Warehouse, path: str | None) -> str | None:
-    """The home of another SQLite store that a folder is inside of."""
+    """The home, of a different SQLite store, that the root is inside of; None if there is none."""
     if path is None or protocol_of(warehouse.root) is not None:
         return None
     for folder in PurePath(warehouse.root).parents:
@@ -197,7 +197,7 @@ def marker_of(warehouse: Warehouse) -> Marker | None:
 
 
 def make_marker(warehouse: Warehouse, marker: Marker) -> bool:
-    """Mark a root that has no marker; False if it has one. Raises `DiskTrouble`, `StorageTrouble`."""
+    """Mark a root unless it has a marker; returns whether it did. Raises `DiskTrouble`, `StorageTrouble`."""
     return warehouse.storage.create_only(_path(warehouse), _contents(marker))
 
 
@@ -215,7 +215,7 @@ def _contents(marker: Marker) -> bytes:
 
 
 def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
-    """The warehouses of recorded instances, and the default one."""
+    """The warehouses of recorded instances, and the default warehouse."""
     roots = {Warehouse(default).root: Warehouse(default)}
     for asset, folder in queries.dataset_folders():
         warehouse = Warehouse.of_manifest(f"{folder}/data/instance=…/{MANIFEST_NAME}", asset)

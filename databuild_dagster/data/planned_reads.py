@@ -1,6 +1,6 @@
 """The number of files that the builds of a plan read of their filtered inputs (rules 8.6, 9.8).
 
-Only live inputs count: others have no files yet.
+Only live inputs count: inputs in other states have no files yet.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
 
-#: Partitions of one input whose manifests are read, because a plan must appear at once.
+#: Partitions of an input whose manifests are read, because a plan must appear at once.
 MAX_PARTITIONS = 1000
 
 
 class PlannedRead(NamedTuple):
-    """One filtered input of one job."""
+    """A filtered input of a job."""
 
     job: str
     input: str

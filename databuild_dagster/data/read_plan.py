@@ -1,7 +1,7 @@
 """From a ref or a dataset, and a time, to the manifests that its readers may read, or a refusal with the reason.
 
-The canonical instance counts: for a past time the one of then, in its state of then (rule 3.2). Needs the store and the
-warehouse, neither Dagster nor Spark.
+The canonical instance counts: for a past time, the instance that was canonical then, in its state at that time (rule 3.2).
+Needs the store and the warehouse, neither Dagster nor Spark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,12 +38,12 @@ from databuild_dagster.warehouse.manifest import (
 #: A seq, or a time: an aware datetime, or its ISO 8601 text.
 AsOf = datetime | str | int
 
-#: Events are shown to the microsecond, rounded: a copied time must mean that event, and not the one before.
+#: Events are shown to the microsecond, rounded: a copied time must mean that event, and not the event before.
 HALF_A_MICROSECOND = 0.5e-6
 
-#: From the dataset and the partition key to the reason why there is no such partition; None if there may be one.
+#: From the dataset and the partition key to the reason why there is no such partition; None if it may exist.
 WhyNot = Callable[[DatasetSpec, str | None], str | None]
-#: From a dataset and keys to those that its definition does not have any more (`Catalog.left_out`).
+#: From a dataset and keys to the keys that its definition does not have any more (`Catalog.left_out`).
 Gone = Callable[[DatasetSpec, Sequence[str | None]], frozenset[str | None]]
 
 
@@ -64,10 +64,10 @@ def neighbour(queries: Queries, asset: str) -> Manifest | None:
 
 
 def manifests_in(warehouse: Warehouse, asset: str, canonical: Sequence[Canonical]) -> list[Manifest]:
-    """The manifests of instances for readers of `warehouse`: files of another one by their whole path.
+    """The manifests of instances for readers of `warehouse`: files outside of it by their whole path.
 
-    Another code location may have another warehouse. Raises `ManifestMissing`, and `ManifestDiffers` where a manifest lists
-    something else than the log recorded.
+    Each code location may have its own warehouse. Raises `ManifestMissing`, and `ManifestDiffers` where a manifest does not
+    list what the log recorded.
     """
     by_place: dict[tuple[Warehouse, bool], list[str]] = {}
     for pinned in canonical:
@@ -153,7 +153,7 @@ class BeforeAnything(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """One instance that may be read."""
+    """An instance that may be read."""
 
     ref: Ref
     warehouse: Warehouse
@@ -193,7 +193,7 @@ def store_at(store: Store, then: Moment) -> Iterator[Store]:
 
 
 def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
-    """The moment of an `as_of`; a seq within a command is its last one. Raises `InvalidAsOf`, `BeforeAnything`."""
+    """The moment of an `as_of`; a seq within a command means the command's last seq. Raises `InvalidAsOf`, `BeforeAnything`."""
     if as_of is None:
         return Moment()
     head = queries.head()
@@ -447,7 +447,7 @@ class DamagedData(DatabuildError):
 
 @contextmanager
 def damage_named(spec: DatasetSpec | None, refs: Mapping[str, Ref]) -> Iterator[None]:
-    """Raises `DamagedData` for a damaged manifest or file of these instances, whose refs are given by uuid (rule 6.16)."""
+    """Raises `DamagedData` for a damaged manifest or file of the instances in `refs`, which maps uuids to refs (rule 6.16)."""
     try:
         yield
     except DAMAGE as error:

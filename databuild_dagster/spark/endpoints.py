@@ -41,8 +41,8 @@ def accepts(host: str, port: int) -> bool:
 def check_answers(host: str, port: int, seconds: float | None = None) -> None:
     """Raise `SparkUnreachable` if what accepts connections there is silent for so long, or is no gRPC server without TLS.
 
-    The kernel accepts connections for a server that is frozen, and PySpark's error says that it was lost; a server of
-    another kind it asks again and again.
+    The kernel accepts connections for a frozen server, and PySpark's error says that the server was lost. PySpark retries
+    without end at a server that is no gRPC server.
     """
     seconds = ANSWER_SECONDS if seconds is None else seconds
     try:

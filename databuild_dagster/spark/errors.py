@@ -1,4 +1,4 @@
-"""Errors of Spark before or around a build; `failures` explains those inside of one."""
+"""Errors of Spark before or around a build; `failures` explains errors inside a build."""
 
 from __future__ import annotations
 

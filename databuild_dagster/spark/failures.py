@@ -1,4 +1,4 @@
-"""From an exception of Spark to one sentence, and to whether a retry may help.
+"""From an exception of Spark to a sentence, and to whether a retry may help.
 
 Spark's own messages are pages long and end in Java; the useful part is the condition and its parameters."""
 
@@ -77,7 +77,7 @@ _INTERRUPTED = (
     "was cancelled",
 )
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
-#: What an error of Spark says about the object store, and what to do. Spark's credentials are not those of this process.
+#: What an error of Spark says about the object store, and what to do. Spark and this process have different credentials.
 _OF_A_STORE = {
     StoreFault.EXPIRED: (
         "the credentials of that Spark have expired",
@@ -100,8 +100,8 @@ _OF_A_STORE = {
         "Check the store, and its endpoint in the configuration of that Spark.",
     ),
 }
-#: The code of the store and the status of HTTP, as the clients of Spark's engines quote them: Sail, those of Amazon's SDK for
-#: Java in both of its versions, of Azure and of Google.
+#: The code of the store and the status of HTTP, as the clients of Spark's engines quote them: Sail, both versions of Amazon's
+#: SDK for Java, Azure and Google.
 _STORE_CODE = re.compile(
     r"<Code>(\w+)</Code>|error occurred \((\w+)\) when|Error Code: (\w+)|Status Code: (\d{3})|status code: (\d{3})"
     r"|Request ID: [^()\s]*\)(?: \(SDK Attempt Count: \d+\))?:([A-Z]\w+)"
@@ -121,13 +121,13 @@ _STORE_PHRASES = {
 }
 #: `Error performing PUT http://…/bucket/key?… in 2 ms`, or the url of a Hadoop file system.
 _STORE_PLACE = re.compile(r"Error performing \w+ (https?://[^\s?]+)|\b((?:s3a?|gs|abfss?|wasbs?)://[^\s,;:'\"]+)")
-#: What a classic session says of a column or window that was made before it (`at_import`): both kinds have one name.
+#: What a classic session says of a column or window that was made before it (`at_import`): both classes have the same name.
 _MADE_FOR_A_CLIENT = re.compile(
     r"should be (?:a )?(?:column(?: or str\w*)?, got Column|WindowSpec, got WindowSpec)\b", re.IGNORECASE
 )
 #: The same, where it looks for the column in its JVM at once. In a process without a JVM, a function asked for what clients lack.
 _LOOKED_FOR_IN_A_JVM = "JVM_ATTRIBUTE_NOT_SUPPORTED"
-#: PySpark 4.3 reads what Sail 0.7 packs for an older one.
+#: PySpark 4.3 reads what Sail 0.7 packs for an older PySpark.
 _NEWER_FUNCTION = "AttributeError: 'bytes' object has no attribute 'udfs'"
 _OUT_OF_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
 #: `Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.3 executor 2): …`; in a local JVM it is `executor driver`.
@@ -142,12 +142,12 @@ class StoreTrouble(NamedTuple):
     fault: StoreFault
     why: str
     advice: str
-    #: The object or the folder, if the error names one.
+    #: The object or the folder, if the error names it.
     place: str | None
 
 
 def store_trouble(exception: BaseException) -> StoreTrouble | None:
-    """The trouble with an object store that an error of Spark tells of, if it tells of one."""
+    """The trouble with an object store that an error of Spark reports; None without such trouble."""
     if not _from_spark(exception):
         return None
     text = _all_text(exception)
@@ -203,7 +203,7 @@ def owner_of(exception: BaseException) -> Surrounding | None:
 
 
 def is_lost(exception: BaseException) -> bool:
-    """Whether the session was lost, so that a retry needs another one."""
+    """Whether the session was lost, so that a retry needs a new session."""
     return _from_spark(exception) and _is_lost(_all_text(exception))
 
 
@@ -216,7 +216,7 @@ def refusal(spark: str, error: Exception) -> errors.SparkRefuses:
 
 
 def explain_failure(exception: BaseException) -> str:
-    """The failure and its place in one sentence in UTF-8; the exception's own first line if it is not known."""
+    """The failure and its place in a sentence in UTF-8; the exception's own first line if the failure is unknown."""
     sentence = without_secrets(utf8(_sentence(exception)))
     return sentence if len(sentence) <= MAX_SENTENCE_LENGTH else f"{sentence[: MAX_SENTENCE_LENGTH - 1]}…"
 
@@ -308,7 +308,7 @@ def _where(exception: BaseException) -> str:
 
 
 def _asked(question: Callable[[], Any], otherwise: Any) -> Any:
-    """What an exception answers. One of a classic session asks its JVM, and raises if that is gone."""
+    """What an exception answers. An exception of a classic session asks its JVM, and raises if the JVM is gone."""
     try:
         return question()
     except Exception:

@@ -1,4 +1,4 @@
-"""From manifests to one frame.
+"""From manifests to a frame.
 
 Files and columns come from manifests: no folder is listed, and no Spark job looks for the columns. Objects of an object
 store are read from local copies, unless the session has Hadoop's own access. Thread-safe with one session."""
@@ -42,7 +42,7 @@ def read_instances(
     *,
     schema: StructType | None = None,
 ) -> DataFrame:
-    """One frame of the rows of all instances. `schema` is by default their columns united, by name.
+    """A frame of the rows of all instances. `schema` is by default their columns united, by name.
 
     Raises `NoSchema` for no manifests without a schema, `SchemasDiffer` for columns that cannot be united.
     """
@@ -58,7 +58,7 @@ def read_instances(
 
 
 def by_columns(manifests: Sequence[Manifest], schema: StructType) -> list[tuple[StructType, list[Manifest]]]:
-    """The instances to read by types of their own, and to cast to `schema`: no Spark takes texts for another type while it reads, and
+    """The instances to read by types of their own, and to cast to `schema`: no Spark reads a text column as a different type, and
     Sail and Spark 3.5 widen no decimals. Empty if `schema` reads all."""
     from pyspark.sql.types import StructField, StructType
 
@@ -143,9 +143,9 @@ def filtered(frame: DataFrame, where: filters.Filter) -> DataFrame:
 def load_files(
     spark: SparkSession, schema: StructType, paths: Mapping[str, Sequence[str]], *, base_path: str | None = None
 ) -> DataFrame:
-    """One frame of files by the name of their format; folders below `base_path` are columns.
+    """A frame of files by the name of their format; folders below `base_path` are columns.
 
-    Each bucket is a relation of its own: Sail reads the first bucket of a list and leaves the others out, without an error.
+    Each bucket is a relation of its own: Sail reads only the first bucket of a list, without an error.
     """
     frames = []
     for name, found in paths.items():
@@ -171,10 +171,10 @@ def load_keyed(
     *,
     names_files: bool,
 ) -> DataFrame:
-    """One frame of the files of each key, by the name of their format, with the key in the last column.
+    """A frame of the files of all keys, by the name of their format, with the key in the last column.
 
-    `names_files` means that the session tells the file of a row, which a small broadcast join turns into keys: for 100 keys,
-    Spark on a JVM takes 7 s, and 80 s for a plan with a relation for each. A path that it tells in another way is an error.
+    `names_files` means that the session reports the file of a row, which a small broadcast join turns into keys: for 100 keys,
+    Spark on a JVM takes 7 s, and 80 s for a plan with a relation per key. An unexpected spelling of a path is an error.
     """
     import pyspark.sql.functions as F
 
@@ -262,10 +262,10 @@ def _check_seen(
     paths_of: Mapping[str, Sequence[str]],
     probed: str | None,
 ) -> None:
-    """Let a remote Spark count the rows of one file of each place but the probed one, once per session.
+    """Let a remote Spark count the rows of a file of each place except the probed place, once per session.
 
-    The instances of an earlier warehouse and adopted files may be where it sees nothing, and an engine may read a file that
-    it does not see as one without rows. Raises `FilesOutOfReach`.
+    Spark may not see the instances of an earlier warehouse or adopted files, and an engine may read a file that it does not see
+    as if it had no rows. Raises `FilesOutOfReach`.
     """
     if (shown := engine_name(spark)) is None:
         return
@@ -300,7 +300,7 @@ def _place_of(path: str) -> str:
 
 
 def _check_there(warehouse: Warehouse, manifests: Sequence[Manifest]) -> None:
-    """Raises `ListedFileLost`: a Spark may read a file that is gone as one without rows."""
+    """Raises `ListedFileLost`: a Spark may read a missing file as if it had no rows."""
     for manifest, lost in zip(manifests, missing_files_of(warehouse, manifests), strict=True):
         if lost:
             paths = dict(zip((file.uri for file in manifest.files), file_paths(warehouse, manifest), strict=True))
@@ -336,9 +336,9 @@ def no_rows(kind: FrameKind, session: Callable[[], SparkSession], *columns: str)
 
 
 def united(frames: Sequence[Any], *, allow_missing_columns: bool = False) -> Any:
-    """At least one frame, all of one kind, as one, by the names of their columns.
+    """The union by column name of `frames`: at least one, all of the same kind.
 
-    Spark's in pairs, and pairs of pairs: a plan of hundreds of levels ends the process of some servers.
+    Frames of Spark are united in pairs, and pairs of pairs: a plan of hundreds of levels ends the process of some servers.
     """
     if not hasattr(frames[0], "unionByName"):
         return united_in_memory(frames)

@@ -50,7 +50,7 @@ class InstalledPySpark:
     version: str
     #: Whether it, or SPARK_HOME, has Spark itself, which runs in a JVM.
     has_spark: bool
-    #: Whether that Spark has a Connect server. PySpark's own has one since 4.0.
+    #: Whether that Spark has a Connect server, as PySpark's own Spark has since 4.0.
     has_server: bool
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ def _instead(found: InstalledPySpark) -> str:
 def _found_distributions() -> tuple[tuple[str, str], ...]:
     """Names and versions; what is installed does not change under a process.
 
-    A PySpark that came by PYTHONPATH, as the one of a SPARK_HOME, is no distribution and counts as `pyspark`.
+    A PySpark on PYTHONPATH, such as the PySpark of a SPARK_HOME, is no distribution and counts as `pyspark`.
     """
     found = []
     for name in DISTRIBUTIONS:
@@ -302,7 +302,7 @@ def temporary_folder() -> str:
 
 
 def jvm_options(environment: Mapping[str, str], server_folder: Path | None = None) -> str:
-    """The environment's options of Spark's JVM, with this folder unless they name another.
+    """The environment's options of Spark's JVM, with a temporary folder unless they name one.
 
     The server of a temporary home has its own folder there, which is removed with it: Spark leaves a folder for models behind.
     Raises `NoTemporaryFolder`.

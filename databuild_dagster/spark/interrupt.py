@@ -1,4 +1,4 @@
-"""Stop the Spark jobs of running operations, and those of sessions whose client has died.
+"""Stop the Spark jobs of running operations, and of sessions whose client has died.
 
 An operation that is interrupted while it hands a job to Spark is reported as canceled, but the job runs on, and no later
 interrupt reaches it: adaptive execution submits jobs in a thread of its own (Spark 4.3: 27 of 31 operations that were hit
@@ -6,7 +6,7 @@ within 0.4 s of their start, on a busy machine). A JVM of this process likewise 
 begun. So `interrupt_begun` reads Spark's UI first, if there is one, and waits until a job has run for a while.
 
 A client's death stops nothing: its server continues the operation, on cores that the next attempt needs. Any process that
-knows the session's address can stop it. The address holds no token; that is read from the server's record.
+knows the session's address can stop it. The address holds no token; the token is read from the server's record.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def session_address(spark: SparkSession) -> str | None:
 def interrupt_orphans(settings: SparkSettings, address: str) -> tuple[str, ...]:
     """Stop all operations in a session of a dead client; returns their ids.
 
-    The token is that of the home's server, or the one in the url of `settings`. Raises `SparkUnreachable` if the server is
-    gone, too, and what PySpark raises if access is denied.
+    The token comes from the record of the home's server, or from the url of `settings`. Raises `SparkUnreachable` if the server
+    is gone, too, and what PySpark raises if access is denied.
     """
     place = parse_url(address)
     (host, port) = place.endpoints[0]

@@ -1,10 +1,10 @@
-"""From the inputs of many outputs to one frame with the key of the output beside each row.
+"""From the inputs of many outputs to a frame with the key of the output beside each row.
 
 An instance that serves several outputs, as in a window of three days, comes once for each. A folder per key holds links
 to the instances' files, so that Spark reads the key as a partition column, constant per file. A join with a table of keys
 would be a Spark job of its own; a map from file to key would be searched for every row.
 
-And from one frame to the keys in a column, and to the rows of one key (rule 10.4)."""
+And from a frame to the keys in a column, and to the rows of a key (rule 10.4)."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def read_keyed(
     columns: StructType | None = None,
     on_folders: Callable[[WholeFolders], None] | None = None,
 ) -> DataFrame:
-    """One frame of the rows of each key's instances; the key is the last column.
+    """A frame of the rows of each key's instances; the key is the last column.
 
     `folder` must not exist yet, and must stay as long as the frame is used; None where Spark and this process share no
-    disk. `columns` are by default those of all instances together. `on_folders` is called with folders that are read in
+    disk. `columns` are by default the united columns of all instances. `on_folders` is called with folders that are read in
     place of their listed files, which the caller has to `check_unchanged`; without it, only listed files are read. Raises
     `NoSchema`, `SchemasDiffer`, `KeyColumnTaken`, `ListedFileLost`, `StorageTrouble`.
     """
@@ -100,7 +100,7 @@ def _read_in_place(
     column: str,
     on_folders: Callable[[WholeFolders], None] | None,
 ) -> DataFrame:
-    """The rows of files where they lie: by folders where these can be looked at again, else by the lists of files."""
+    """The rows of files in place: by folders where `check_unchanged` can list the folders again, else by the lists of files."""
     keys_of: dict[str, list[str]] = {}
     manifests: dict[str, Manifest] = {}
     for key, found in keyed.items():
@@ -148,7 +148,7 @@ def _matching(table: pa.Table, column: str, key: str, where: filters.Filter) -> 
 
 
 def with_key(frame: Any, key: str) -> Any:
-    """Any frame with one key in its column `partition_key`."""
+    """Any frame with the same key in every row, in its column `partition_key`."""
     if not _is_spark(frame):
         return with_text(frame, PARTITION_KEY, key)
     import pyspark.sql.functions as F
@@ -157,14 +157,14 @@ def with_key(frame: Any, key: str) -> Any:
 
 
 def refuse_taken(column: str, manifests: Sequence[Manifest]) -> None:
-    """Raises `KeyColumnTaken`; for Spark, `A` and `a` are one column."""
+    """Raises `KeyColumnTaken`; for Spark, `A` and `a` are the same column."""
     for schema in {manifest.schema for manifest in manifests}:
         if any(own.name.lower() == column.lower() for own in schema.columns):
             raise errors.KeyColumnTaken(asset=manifests[0].dataset, column=column)
 
 
 def _links(paths: Sequence[str], folder: str, suffix: str) -> list[str]:
-    """A symbolic link to each file: a hard link may not leave its disk, nor point at another user's file."""
+    """A symbolic link to each file: a hard link may not leave its disk, nor point at a file of a different user."""
     disk.make_dirs(folder)
     links = [os.path.join(folder, f"part-{number:05}{suffix}") for number in range(len(paths))]
     with disk.explained(folder, "written"):
@@ -177,9 +177,9 @@ def _links(paths: Sequence[str], folder: str, suffix: str) -> list[str]:
 
 
 def values_of(frame: Any, column: str, asset: str, most: int) -> list[Any]:
-    """The different values of a column, None for null; at most one more than `most`, unordered.
+    """The different values of a column, None for null; at most `most` + 1, unordered.
 
-    For Spark this is one job that reads only that column. Raises `BadPartColumn`.
+    For Spark this is a job that reads only that column. Raises `BadPartColumn`.
     """
     columns = column_names(frame)
     if columns.count(column) != 1:
@@ -244,7 +244,7 @@ _FOLDER = "__databuild_folder"
 
 
 def readable_folders(reach: Reach, warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[WholeFolders]:
-    """The attempts of these instances that a session can read by their folders. Raises `StorageTrouble`."""
+    """The attempts of the instances that a session can read by their folders. Raises `StorageTrouble`."""
     if not reach.reads_keys:
         return []
     # An engine that leaves no mark may take that of another one for data.
@@ -259,7 +259,7 @@ def load_folders(
     keys_of: Mapping[str, Sequence[str]],
     column: str,
 ) -> DataFrame:
-    """The rows of the folders of one attempt, at `url`; `keys_of` has the keys that each instance serves.
+    """The rows of the folders of an attempt, at `url`; `keys_of` has the keys that each instance serves.
 
     The key is in the last column. `schema` has the columns of the files.
     """

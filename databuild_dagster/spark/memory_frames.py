@@ -1,7 +1,7 @@
 """Frames in the memory of this process: pandas, Polars and Arrow.
 
-Each is made from an Arrow table and becomes one, so that files are read and written in one way. The classes are recognized
-by their names: importing this imports none of them."""
+Each frame converts from and to an Arrow table, so that files are read and written in the same way for all. The classes are
+recognized by their names: this module imports neither pandas nor Polars nor Arrow when it is imported."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ _BY_NAME = (
 
 
 def frame_kind(of: type) -> FrameKind | None:
-    """The kind of a class of frames, None for another class."""
+    """The kind of a class of frames, None if it is not a class of frames."""
     return next((kind for base in of.__mro__ if (kind := frame_kind_by_name(base.__module__, base.__name__))), None)
 
 
 def frame_kind_by_name(module: str, name: str) -> FrameKind | None:
-    """The kind of a class of frames by its name alone, for source text; None for another class."""
+    """The kind of a class of frames by its name alone, for source text; None if no class of frames has the name."""
     for known_module, known_name, kind in _BY_NAME:
         if name == known_name and (module == known_module or module.startswith(f"{known_module}.")):
             return kind
@@ -187,7 +187,7 @@ def has_no_rows(frame: Any) -> bool:
 
 
 def united_in_memory(frames: Sequence[Any]) -> Any:
-    """At least one frame, all of one kind, as one, by the names of their columns."""
+    """The union by column name of `frames`: at least one, all of the same kind."""
     if len(frames) == 1:
         return frames[0]
     match kind := frame_kind(type(frames[0])):
@@ -204,7 +204,7 @@ def united_in_memory(frames: Sequence[Any]) -> Any:
 
 
 def with_text(frame: Any, column: str, text: str) -> Any:
-    """A frame in memory with one text in a further column."""
+    """A frame in memory with `text` in every row of a further column."""
     kind = frame_kind(type(frame))
     if kind is FrameKind.PANDAS:
         return frame.assign(**{column: text})

@@ -1,12 +1,12 @@
 """Copies, and links with plain names, on this machine, of files that Spark does not read as what their manifest says.
 
-No Spark has Parquet's column without a type. Sail compares the types of Arrow that a writer left in a file with those that it reads,
-and refuses long lists, lists of one length and categories. A decimal of another width, as files of other programs and parts of one
-lot may have, is read as such by Spark 4 alone. A copy has the types of the manifest; it lies beside the copies of objects, and goes
-like them, as links do.
+No Spark has Parquet's column without a type. Sail compares the Arrow types that a writer left in a file with the types that Sail reads,
+and refuses large lists, lists of fixed size and categories. Only Spark 4 reads a decimal whose width differs from the manifest's, as
+files of other programs and parts of a lot may have. A copy has the types of the manifest. Copies and links are kept beside the copies
+of objects, and are pruned with them.
 
 Hadoop's file system of a disk takes `10:15.parquet` for a url. Sail takes the wildcards of a path for a pattern, escaped or not, and
-may read another file for it; it opens no name with a control character. So such a file gets a link with a plain name.
+may read the wrong file; it opens no name with a control character. So such a file gets a link with a plain name.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _REMEMBERED: Final = 4096
 
 
 def readable_paths(manifest: Manifest, paths: Sequence[str], *, is_sail: bool) -> list[str]:
-    """The paths of an instance's files as Spark is to read them: copies of local ones that it would not read.
+    """The paths of an instance's files for Spark: the path of a copy for a local file that Spark would not read.
 
     Raises `ListedFileLost`, `UnreadableFile`, `DiskTrouble`.
     """
@@ -115,7 +115,7 @@ def _schema_of(path: str, checksum: str, format_name: str, *, as_arrow: bool, is
 
 
 def _is_read(schema: pa.Schema, fields: Sequence[pa.Field], *, is_sail: bool) -> bool:
-    """Whether Spark reads these fields from a file with this schema. A field that the file lacks is null; further columns are not read."""
+    """Whether Spark reads `fields` from a file with `schema`. A field that the file lacks is null; further columns are not read."""
     types = {field.name: field.type for field in as_spark_writes(schema)}
     if is_sail and any(_is_strange(field.type) for field in schema):
         return False
@@ -132,7 +132,7 @@ def _told(kind: pa.DataType) -> list[pa.DataType]:
 
 
 def _is_strange(kind: pa.DataType) -> bool:
-    """Whether Sail reads a type only where its Arrow type is expected, also inside of others."""
+    """Whether Sail reads a type, or a type inside it, only where its Arrow type is expected."""
     import pyarrow as pa
 
     is_a = pa.types

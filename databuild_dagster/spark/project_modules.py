@@ -3,7 +3,7 @@
 Spark pickles a Python function for its workers. A function of an importable module is sent as a name, and the workers of a server
 or a cluster have no folder of the project: they lack the module. So the code of such modules is sent itself; what is installed
 for this Python is sent as a name as before, because the workers have the same installed. A JVM of this process starts its workers
-in this one's environment, so there it is enough to name the folders (`workers_import_path`). (decision 0043)"""
+in this process's environment, so there it is enough to name the folders (`workers_import_path`). (decision 0043)"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def send_project_modules() -> None:
 
 @contextmanager
 def workers_import_path() -> Iterator[None]:
-    """Inside the block, a process that starts imports from the folders that this one imports the project from."""
+    """Inside the block, new processes import from the folders that this process imports the project from."""
     before = os.environ.get(_VARIABLE)
     ours = [os.path.abspath(entry) for entry in sys.path if not _is_installed(os.path.abspath(entry))]
     os.environ[_VARIABLE] = os.pathsep.join(dict.fromkeys([*ours, *filter(None, (before or "").split(os.pathsep))]))

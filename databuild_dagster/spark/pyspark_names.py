@@ -1,4 +1,4 @@
-"""What differs between the supported versions of PySpark, and how its clients are looked into, in one place.
+"""What differs between the supported versions of PySpark, and access to the internals of its clients.
 
 The names by which a dead JVM is forgotten are in `session`, the folder of Spark in `server`.
 
@@ -118,8 +118,8 @@ def check_client(spark: SparkSession) -> None:
 def leave_proxies_out() -> None:
     """Let clients of this process reach servers of this machine without the proxy of `http_proxy`.
 
-    gRPC asks the proxy for every host but those of `no_grpc_proxy`, or of `no_proxy` if there is no such variable; a proxy of a
-    company does not know this machine's loopback. Servers elsewhere are reached as before.
+    gRPC asks the proxy for every host that `no_grpc_proxy`, or `no_proxy` without such a variable, does not name. A company's
+    proxy does not know this machine's loopback. Servers elsewhere are reached as before.
     """
     given = os.environ.get(_WITHOUT_PROXY) or os.environ.get("no_proxy") or ""
     hosts = [host.strip() for host in given.split(",") if host.strip()]
@@ -192,7 +192,7 @@ def spark_version(spark: SparkSession) -> tuple[int, ...]:
 
 
 def smallest(column: Column, count: int, spark: SparkSession) -> Column:
-    """An aggregate: the `count` smallest values of a column; Spark before 4.2 cannot bound them, and there it is one."""
+    """An aggregate: the `count` smallest values of a column; at most one before Spark 4.2, which cannot bound their number."""
     import pyspark.sql.functions as F
 
     if not count:  # Spark takes no 0.

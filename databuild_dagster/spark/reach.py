@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 #: How the folder of a probe begins; each probe removes its own.
 PROBE = ".probe"
-#: A probe takes one second where Spark sees the place; a Spark that does not may retry for minutes.
+#: A probe takes 1 s where Spark sees the place; a Spark that does not may retry for minutes.
 MAX_PROBE_SECONDS = 8.0
 #: A cluster may start its first workers for the first job of a session, and a JVM on a busy machine needs more than a probe.
 MAX_START_SECONDS = 300.0
 
-#: A probe has eight jobs and two listings; a job of one row tells how busy the Spark is.
+#: A probe, of eight jobs and two listings, may take so many times as long as a job of one row, which shows how busy Spark is.
 SLOWER = 20.0
 
-#: A session that takes `%41` for `A` writes to a folder of another name.
+#: A session that takes `%41` for `A` writes to a folder named `A`.
 _NAME = "%41"
 _DECODED = "A"
 #: A batch of keys that an engine may read otherwise: with characters that the name of a folder has escaped, and like a number.
 _KEYS = ("1-_.:| %41+", "007", "1.10", "2013-01-01")
-#: In as many tasks, to see whether they are written as one file.
+#: Written in as many tasks, to see whether the session coalesces them into a single file.
 _ROWS = 2
 #: Databricks writes `_started_<id>` into a folder first, and at the end this, which names the files that count.
 COMMITTED = re.compile(r"_committed_(\d+)")
@@ -55,9 +55,9 @@ COMMITTED = re.compile(r"_committed_(\d+)")
 _WILDCARD = re.compile(r"[{}\[\]*?\\]")
 #: The characters of a path that a uri has as they are.
 _IN_A_URI = frozenset("/;:@&=+$,_-!.~'()*" + ascii_letters + digits)
-#: The others that a uri has not: controls and spaces, by their category in Unicode.
+#: The further characters that a uri has only quoted: controls and spaces, by their category in Unicode.
 _QUOTED = frozenset(("Cc", "Zs", "Zl", "Zp"))
-#: Names of one store: fsspec and Hadoop's file systems differ.
+#: Names of the same store: fsspec and Hadoop's file systems differ.
 _ALIASES = {"s3": ("s3", "s3a"), "s3a": ("s3a", "s3"), "gcs": ("gs",)}
 
 
@@ -85,7 +85,7 @@ class Reach:
     reads_keys: bool = False
 
     def url_of(self, path: str) -> str:
-        """The session's name for a file or folder below the root, or in another bucket; a local path is returned unchanged."""
+        """The session's name for a file or folder below the root or in a further bucket; a local path is returned unchanged."""
         if (protocol := protocol_of(path)) is None:
             return path
         rest = path.partition("://")[2]
@@ -139,7 +139,7 @@ def reach_of(spark: SparkSession, root: str, shown: str, *, start_seconds: float
 def in_place(spark: SparkSession, warehouse: Warehouse, *, start_seconds: float = MAX_START_SECONDS) -> Reach | None:
     """How the session writes and reads a warehouse itself; None where this process does it, on a disk that both see.
 
-    On such a disk, too, a session writes itself if its files are not those of Spark on a JVM: it leaves no mark.
+    On such a disk, too, a session writes itself if its files differ from the files of Spark on a JVM: it leaves no mark.
     Raises `SparkRunsNoJob` after `start_seconds`: None would give a Spark elsewhere paths of this process's disk.
     """
     shown = engine_name(spark)
@@ -162,7 +162,7 @@ def places_read(spark: SparkSession) -> set[str]:
 
 
 def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: float = MAX_START_SECONDS) -> None:
-    """Check that a session and this process meet, if it is a remote one. A refusal is not kept: the next check asks again.
+    """Check that a remote session and this process see the same files. A refusal is not kept: the next check probes again.
 
     Raises `WarehouseOutOfReach`, `SparkRefuses`, `SparkRunsNoJob` after `start_seconds`, `DiskTrouble`, `StorageTrouble`.
     """
@@ -288,7 +288,7 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
 
 
 def _keys_read(spark: SparkSession, url: str) -> list[str]:
-    """The partition keys of the rows with one of `_KEYS` in a folder that was written by key, sorted."""
+    """Write a row for each of `_KEYS` by key; returns the keys of `_KEYS` that the session reads back, sorted."""
     import pyspark.sql.functions as F
 
     of_keys = spark.createDataFrame(list(enumerate(_KEYS)), f"id int, {PARTITION_KEY} string")
@@ -312,7 +312,7 @@ def why_not_read(error: Exception) -> str:
 
 
 def _names_of(root: str) -> Iterator[str]:
-    """The names that a session may have for a root, the given one first."""
+    """The names that a session may have for a root, the given name first."""
     protocol = protocol_of(root)
     for alias in _ALIASES.get(protocol or "", (protocol,)):
         yield root if alias is None else f"{alias}://{root.partition('://')[2]}"

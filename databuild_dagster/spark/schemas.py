@@ -1,10 +1,10 @@
-"""Columns of manifests and of Spark, of many instances together, and whether new ones fit.
+"""Columns of manifests and of Spark, of many instances together, and whether new columns fit.
 
 New columns and wider types fit, and decimals of any width, since frames in memory give them the width of their largest value.
-A missing column, another narrower type or another type does not fit, because readers read new and old instances together.
+A missing column, a narrower type or a different type does not fit, because readers read new and old instances together.
 
-A column, or a part of one, without any value may have no type: Spark calls it void, and it fits every type. Spark has no files of
-it, so manifests name the type that the column is read with, and its own type in the metadata of the field."""
+A column, or a part of a column, without any value may have no type: Spark calls it void, and it fits every type. Spark has no files
+of it, so manifests name the type that the column is read with, and its own type in the metadata of the field."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _struct(schema: TableSchema, *, typed: bool) -> StructType:
 
 
 def field_of(name: str, data_type: DataType, shown: DataType | None = None) -> StructField:
-    """A field of a manifest for a type that may have void in it; a void is `shown` as text, unless another type is given."""
+    """A field of a manifest for a type that may have void in it; a void has the type `shown`, by default text."""
     from pyspark.sql.types import StructField
 
     read = without_void(data_type, shown)
@@ -104,7 +104,7 @@ def field_of(name: str, data_type: DataType, shown: DataType | None = None) -> S
 
 
 def without_void(data_type: DataType, shown: DataType | None = None) -> DataType:
-    """A type with `shown` in place of a void, and text in place of one inside of it."""
+    """A type with `shown` in place of a void, by default text, and text in place of a void inside of it."""
     from pyspark.sql.types import ArrayType, MapType, NullType, StringType, StructField, StructType
 
     match data_type:
@@ -145,7 +145,7 @@ def typed_fields(
 
 
 def absent_columns(schema: TableSchema) -> frozenset[str]:
-    """The columns that databuild's own files do not have, because they have no type; if no column has one, all are there."""
+    """The columns that databuild's own files do not have, because they have no type; none if no column has a type."""
     if schema.spark is None or VOID not in schema.spark:
         return frozenset()
     found = {field.name: field.dataType.typeName() for field in typed_schema(schema)}
@@ -154,7 +154,7 @@ def absent_columns(schema: TableSchema) -> frozenset[str]:
 
 
 def alike_columns(fields: Iterable[pa.Field]) -> tuple[str, str] | None:
-    """The first two columns, or members of one struct, whose names differ at most by case: Spark reads neither of them."""
+    """The first two columns, or members of the same struct, whose names differ at most by case: Spark reads neither of them."""
     seen: dict[str, str] = {}
     for field in fields:
         if (other := seen.get(field.name.casefold())) is not None:
@@ -189,7 +189,7 @@ def columns_of(schema: pa.Schema) -> TableSchema:
 
 
 def _why_unreadable(data_type: pa.DataType) -> str | None:
-    """The reason for types that Spark has, but does not read from a file of others, or reads as another value."""
+    """The reason for types that Spark has, but does not read, or reads as a different value, from a file of another program."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(data_type) and data_type.unit == "ns":
@@ -218,7 +218,7 @@ def quoted(column: str) -> str:
 
 
 class Columns(NamedTuple):
-    """The columns of one instance of a ref."""
+    """The columns of an instance of a ref."""
 
     ref: Ref
     schema: TableSchema
@@ -272,9 +272,9 @@ def _nullable(schema: Any) -> Any:
 
 
 def united_type(one: DataType, other: DataType, *, grows: bool = False) -> DataType | None:
-    """The type that has every value of the types `one` and `other`; None if no type has.
+    """A type that holds every value of both types; None if no type does.
 
-    With `grows`, the type `other` itself has to have every value of the type `one`; None if it has not.
+    With `grows`, the type `other` itself has to hold every value of the type `one`, else None.
 
     Void and decimals may get narrower nevertheless: frames in memory give decimals the width of their largest value.
     """
@@ -310,5 +310,5 @@ def united_type(one: DataType, other: DataType, *, grows: bool = False) -> DataT
 
 
 def is_widened(one: DataType, other: DataType) -> bool:
-    """Whether Spark's reader makes `other` of `one`."""
+    """Whether Spark's reader converts the type `one` to `other`."""
     return one == other or any({one.typeName(), other.typeName()} <= set(order) for order in _WIDENINGS)

@@ -5,12 +5,12 @@
                               /clients.lock held by every process with a session there
                               /server.log, spark.properties
 
-One server per fingerprint of fixed settings. A server with other settings stops the servers that no process uses, and
+Each fingerprint of fixed settings has a server. A new server stops servers with other settings that no process uses, and
 `MAX_SERVERS` bounds the rest; running jobs are never stopped. A server outlives its starter; locks are the kernel's, so
 a killed process leaves none.
 
-`spark-submit` is started here instead of PySpark's `spark.local.connect.reuse`, which has one server per user for all
-settings, refuses to start while the last one is stopping, needs 11 s instead of 6 (it sleeps in a shell script), and
+`spark-submit` is started here instead of PySpark's `spark.local.connect.reuse`, which has a single server per user for all
+settings, refuses to start while the last server is stopping, needs 11 s instead of 6 (it sleeps in a shell script), and
 calls its file format and its way to stop internal."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ USER = "databuild"
 
 MAX_SERVERS = 3
 READY_SECONDS = 90.0
-#: Another process can take a free port before Spark does, or kill Spark.
+#: Any process can take a free port before Spark does, or kill Spark.
 START_RETRIES = 3
 LOCK_SECONDS = READY_SECONDS + 30.0
 STOP_SECONDS = 10.0
@@ -94,7 +94,7 @@ class ServerStatus:
 
 
 def use_server(settings: SparkSettings) -> ServerRecord:
-    """The server for these settings, started if there is none; this process is its client until it ends.
+    """The server for `settings`, started if there is none; this process is its client until it ends.
 
     Raises `JavaMissing`, `NoTemporaryFolder`, `ServerFailed`, `ServerOfAnotherUser`, `SparkUnreachable`, `StrangeFolder`,
     `TooManyServers`.
@@ -150,7 +150,7 @@ def stop_server(home: str | Path) -> bool:
 
 
 def record_at(home: str | Path | None, port: int) -> ServerRecord | None:
-    """The running server of a home at a port, for a process that knows one of its sessions but not its token."""
+    """The running server of a home at a port, for a process that knows a session of the server but not its token."""
     state_dir = SparkSettings(home=home).state_dir
     if home is None:
         check_owner(state_dir)
@@ -200,8 +200,8 @@ def _status_of(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def _why_not_ready(status: int | None, log: Path) -> str:
-    """The reason for people, with the last error in the log. Without one, only a server that ended by itself explains
-    its end in the last line."""
+    """The reason for people, with the last error in the log. Without an error in it, the last line is the reason only of a
+    server that ended by itself."""
     if status is None:
         how = f"it did not answer within {READY_SECONDS:.0f} s"
     elif status < 0:
@@ -280,7 +280,7 @@ def _environment() -> dict[str, str]:
 
 
 def _launched(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """The process of a server, which outlives this one."""
+    """The process of a server, which outlives this process."""
     log = folder / "server.log"
     with suppress(FileNotFoundError):
         os.replace(log, folder / "server.log.1")
@@ -300,7 +300,7 @@ def _launched(command: list[str], folder: Path, environment: dict[str, str]) -> 
     return process
 
 
-#: These variables would make the server a client.
+#: Variables that would make the server a client.
 _NOT_FOR_THE_SERVER = frozenset(
     {"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "MASTER"}
 )
@@ -493,7 +493,7 @@ def _ui_url(settings: SparkSettings, ui_port: int) -> str | None:
 
 
 def check_owner(folder: Path) -> None:
-    """Raise `StrangeFolder` for a folder of the temp folder that another user prepared, with a server of theirs in it."""
+    """Raise `StrangeFolder` for a folder in the temp folder that a different user prepared, with their server in it."""
     with suppress(FileNotFoundError):
         found = os.lstat(folder)
         if not stat.S_ISDIR(found.st_mode):
@@ -503,7 +503,7 @@ def check_owner(folder: Path) -> None:
 
 
 def check_usable(folder: Path) -> None:
-    """Raise `StrangeFolder` for a folder that this process may not use, such as another user's."""
+    """Raise `StrangeFolder` for a folder that this process may not use, such as a folder of a different user."""
     with suppress(FileNotFoundError):
         owner = os.stat(folder).st_uid
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

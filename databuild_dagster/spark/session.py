@@ -1,8 +1,8 @@
 """From settings to a Spark session that fails at once where PySpark would retry for ten minutes.
 
-A shared session is a client of a local server (`server`): sessions of one server share neither views nor settings. A
-classic session is a JVM inside this process; PySpark allows one of them per process. A remote session is either a client
-of another Connect server, or a JVM here with a cluster."""
+A shared session is a client of a local server (`server`): sessions of a server share neither views nor settings. A
+classic session is a JVM inside this process; PySpark allows a single JVM per process. A remote session is either a client
+of a Connect server elsewhere, or a JVM here with a cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler
 
 
-#: PySpark's own marks are in the environment, which a child process inherits; this one is not.
+#: PySpark's own marks are in the environment, which a child process inherits; this mark is not.
 _client_in: dict[str, int] = {}
 _MARKS_OF_A_CLIENT = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
 
@@ -48,7 +48,7 @@ _engine_names: dict[str, str] = {}
 
 
 def open_session(settings: SparkSettings) -> SparkSession:
-    """A session for these settings: a new one on a server, or the process's own with a JVM here.
+    """A session for `settings`: a new session on a server, or the process's own session with a JVM here.
 
     Raises `PySparkMissing`, `PySparkTwice`, `PySparkTooOld`, `PySparkDiffers`, `NoSparkHere`, `JavaMissing`, `SailMissing`,
     `ServerFailed`, `SparkUnreachable`, `SparkRefuses`, `TooManyServers`, `SessionModesMixed`, `BadSparkUrl`, `BadSetting`,
@@ -118,7 +118,7 @@ def has_workers_elsewhere(spark: SparkSession) -> bool:
 
 
 def engine_name(spark: SparkSession) -> str | None:
-    """A Spark that others run, or Sail, for messages; None for a Spark that this package started on this machine.
+    """The name for messages of a remote Spark, or of Sail; None for a Spark that this package started on this machine.
 
     What it sees and how it writes is not known before a probe (`reach`).
     """
@@ -171,11 +171,11 @@ def tag_operations(spark: SparkSession, tag: str) -> Iterator[None]:
 
 @contextmanager
 def active_in_thread(spark: SparkSession) -> Iterator[None]:
-    """Inside the block, PySpark's functions that name no session use this one in this thread.
+    """Inside the block, PySpark's functions that name no session use `spark` in this thread.
 
-    `F.udf("int")` parses its type in the active session, else in the process's default one, which may be the client of
+    `F.udf("int")` parses its type in the active session, else in the process's default session, which may be the client of
     a server that has stopped. PySpark has no public way to set the active session of a client. A JVM in this process
-    has one context, so nothing is set there.
+    has a single context, so nothing is set there.
     """
     if not is_client(spark):
         yield
@@ -365,7 +365,7 @@ def _lives(spark: SparkSession | None) -> bool:
 
 
 def _drop_dead_context() -> None:
-    """Forget the JVM, too: PySpark keeps even a dead one for the life of the process."""
+    """Forget the JVM, too: PySpark keeps even a dead JVM for the life of the process."""
     from pyspark.sql import SparkSession
 
     jvm = pyspark_names.context_class()
@@ -397,7 +397,7 @@ def _wire_errors() -> tuple[type[Exception], ...]:
 # Progress, only for clients of a server: the answers to a running operation carry it.
 
 
-#: Seconds between two reports of one operation, at least.
+#: Seconds between two reports of the same operation, at least.
 EVERY_SECONDS = 5.0
 
 #: Tag, tasks done, tasks known so far; the last may grow while stages are found.

@@ -1,8 +1,8 @@
 """The settings of a session: a mode, an address, and the user's Spark settings over databuild's defaults.
 
-There are two kinds of settings. Those that a session can change (most of `spark.sql.*`) are set by each session. The
-others are fixed when a server starts; their fingerprint says which server a session may use. A remote Spark is started by
-others: there only the first kind is set, and a user's fixed setting is an error.
+There are two kinds of settings. Each session sets the settings that a session can change (most of `spark.sql.*`). Fixed
+settings are set when a server starts; their fingerprint says which server a session may use. This package does not start a
+remote Spark, so there only the first kind is set, and a user's fixed setting is an error.
 
 The url `sc://…` is a Spark Connect server, whose client has no JVM; every other url is a master, the cluster of a session
 in a JVM of this process.
@@ -41,23 +41,23 @@ _HERE = frozenset({LOOPBACK, "localhost", "::1"})
 class SparkMode(StrEnum):
     """The kind of a session."""
 
-    #: A client of a local Spark server that all processes of one home use.
+    #: A client of a local Spark server that all processes of a home use.
     SHARED = "shared"
     #: The same with Sail in place of Spark's own server: it needs no Java, and starts in a second.
     SAIL = "sail"
     #: A JVM inside the process, which ends with it.
     CLASSIC = "classic"
-    #: A Spark that others run: a Spark Connect server, or a cluster with a JVM inside the process as driver.
+    #: A Spark that this package does not start: a Connect server, or a cluster with a JVM inside the process as driver.
     REMOTE = "remote"
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteSpark:
-    """A Spark that others run."""
+    """A Spark that this package does not start."""
 
     url: str
     is_connect: bool
-    #: It listens at any of these; empty if only Spark itself can find them (`yarn`).
+    #: Spark listens at any of these addresses; empty if only Spark itself can find them (`yarn`).
     endpoints: tuple[tuple[str, int], ...] = ()
     #: The parameters of a Connect url: token, user_id, use_ssl, and the like.
     parameters: tuple[tuple[str, str], ...] = ()
@@ -81,7 +81,7 @@ class RemoteSpark:
 class SparkSettings:
     """How to open a session. `config` overrides the defaults; `home` is the DAGSTER_HOME of the server.
 
-    `url` is for `remote` alone. `run_config` are the settings of one Dagster run, which override all others.
+    `url` is for `remote` alone. `run_config` are the settings of a Dagster run, which override all other settings.
     """
 
     mode: SparkMode | str = SparkMode.SHARED
@@ -134,7 +134,7 @@ class SparkSettings:
 
     @property
     def state_dir(self) -> Path:
-        """The folder of the server's files: below the home, or without one a temporary folder of this user."""
+        """The folder of the server's files: below the home, or without a home a temporary folder of this user."""
         if self.home is not None:
             return Path(self.home).absolute() / "spark"
         return Path(tempfile.gettempdir()) / f"databuild-spark-{os.getuid()}"
@@ -154,7 +154,7 @@ class SparkSettings:
         return {**by_session, **{key: str(value) for key, value in self.run_config.items()}}
 
     def fingerprint(self) -> str:
-        """A text that two settings share exactly if one server can serve both; UDFs run in the server's Python.
+        """A text that two settings share exactly if the same server can serve both; UDFs run in the server's Python.
 
         Sail has no settings that are fixed when it starts. Raises `SailMissing`.
         """
@@ -221,7 +221,7 @@ _FIXED_SQL = (
 
 
 def is_set_by_session(key: str) -> bool:
-    """Whether each session may change a setting; the others are fixed when Spark starts."""
+    """Whether each session may change a setting, which else is fixed when Spark starts."""
     return key.startswith("spark.sql.") and not key.startswith(_FIXED_SQL)
 
 
@@ -232,12 +232,12 @@ def name_driver(address: str, environment: MutableMapping[str, str]) -> None:
 
 
 def worker_python() -> str:
-    """The Python that runs UDFs: this one, unless PYSPARK_PYTHON is set."""
+    """The Python that runs UDFs: the Python of this process, unless PYSPARK_PYTHON is set."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def interpreter(python: str) -> tuple[str, str]:
-    """The virtual environment, "" without one, and the program: the same for `python`, `python3` and links to them."""
+    """The virtual environment, "" if there is none, and the program: the same for `python`, `python3` and links to them."""
     found = shutil.which(python) or python
     folder = Path(found).absolute().parent
     environment = next((place for place in (folder.parent, folder) if (place / "pyvenv.cfg").exists()), None)

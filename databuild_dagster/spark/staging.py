@@ -1,6 +1,6 @@
-"""From the frame of one instance, or of a whole batch, to files in a staging folder, and from there to instances.
+"""From the frame of an instance, or of a whole batch, to files in a staging folder, and from there to instances.
 
-One Spark job writes a batch of any number of keys: it writes the rows of each key to a folder, which becomes an instance.
+A single Spark job writes a batch of any number of keys: it writes the rows of each key to a folder, which becomes an instance.
 No reader sees a staged file before `publish`, so staged files can be checked and refused."""
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-#: The output of smaller inputs is written as one file.
+#: The output of smaller inputs is written as a single file.
 SMALL_INPUT_BYTES = 32 * 1024 * 1024
 #: The rows of a larger key are spread over several tasks and files.
 LARGE_KEY_BYTES = 64 * 1024 * 1024
-#: The bound of file systems for one name.
+#: The bound of file systems for a name.
 MAX_NAME_BYTES = 255
-#: Keys named in one message.
+#: Keys named in a message.
 MAX_NAMED = 3
 
 
@@ -76,7 +76,7 @@ Known = Callable[[], TableSchema | None]
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The files of one instance before it is published."""
+    """The files of an instance before it is published."""
 
     folder: str
     #: Only files with rows.
@@ -114,7 +114,7 @@ def stage_instance(
     reach: Reach | None = None,
     known: Known = lambda: None,
 ) -> Staged:
-    """Write the frame of one instance; with `reach`, `folder` is an attempt's, where Spark writes itself.
+    """Write the frame of an instance; with `reach`, `folder` is an attempt's, where Spark writes itself.
 
     `known` are the columns of earlier instances, which give columns without any value their types. Raises `NotAFrame`,
     `UnsupportedColumn`, `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`, or what Spark raises.
@@ -132,8 +132,8 @@ def stage_instance(
 
 
 def _typed(frame: DataFrame, known: Known, *, without: str | None = None) -> tuple[DataFrame, TableSchema | None]:
-    """A frame of Spark as Spark can write it: void has another type, or is left out. With the columns of its manifest, if they
-    are not the frame's own."""
+    """A frame of Spark as Spark can write it: void is cast or left out. With the columns of its manifest, if they differ from the
+    frame's own."""
     import pyspark.sql.functions as F
     from pyspark.sql.types import StructType
 
@@ -170,9 +170,9 @@ def stage_batch(
     reach: Reach | None = None,
     known: Known = lambda: None,
 ) -> dict[str, Staged]:
-    """Write the frame of a batch in one Spark job; returns the files of each of `keys`, which may have no rows.
+    """Write the frame of a batch in a single Spark job; returns the files of each of `keys`, which may have no rows.
 
-    `is_large` means that one task is too little for the rows of one key. Raises `BadPartitionKeyColumn`,
+    `is_large` means that the rows of a key are too many for a single task. Raises `BadPartitionKeyColumn`,
     `StrayPartitionKeys` for rows of keys that are not in the batch, `KeyTooLong`, and what `stage_instance` raises.
     """
     for key in keys:
@@ -316,14 +316,14 @@ def put_files(
 def files_wanted(inputs: Sequence[Manifest]) -> int | None:
     """The number of files for `stage_instance(coalesce=)`: 1 for small inputs; None leaves it to Spark.
 
-    A small daily frame is written in 0.12 s as one file and in 0.15 s as two, and read faster; a large one would be
-    written by a single task.
+    A small daily frame is written in 0.12 s as one file and in 0.15 s as two, and one file is read faster. A single task would
+    write a large frame.
     """
     return 1 if inputs and sum(manifest.bytes for manifest in inputs) < SMALL_INPUT_BYTES else None
 
 
 def is_large(inputs: Iterable[Sequence[Manifest]]) -> bool:
-    """Whether the rows of one key of a batch are too many for one task, judged by the size of its inputs."""
+    """Whether the rows of any key of a batch are too many for a single task, judged by the size of its inputs."""
     return any(sum(manifest.bytes for manifest in found) > LARGE_KEY_BYTES for found in inputs)
 
 
@@ -348,7 +348,7 @@ def _write_spark_by_key(
 
 
 def _spread_by_key(frame: DataFrame, asset: str, is_large: bool) -> DataFrame:
-    """By key, so that each has one file and not one per task; only large keys have several."""
+    """Shuffle by key, so that each key has one file and not one per task; only large keys have several files."""
     from pyspark.sql.types import StringType
 
     schema = frame.schema
@@ -419,7 +419,7 @@ def _key_of(name: str) -> str | None:
 
 
 def _is_spark_frame(frame: Any, ref: str) -> bool:
-    """True for a frame of Spark, False for one in memory. Raises `NotAFrame`."""
+    """True for a frame of Spark, False for a frame in memory. Raises `NotAFrame`."""
     if is_spark_frame(frame):
         return True
     if frame_kind(type(frame)) is not None:
@@ -430,8 +430,8 @@ def _is_spark_frame(frame: Any, ref: str) -> bool:
 def _write_arrow(
     frame: Any, staging: str, ref: str, file_format: FileFormat, known: Known, blank: Collection[str]
 ) -> None:
-    """Write as Spark after createDataFrame: same types, NaN as null, naive times as UTC; `typed_fields` has the types of `blank`
-    columns and of others without any value."""
+    """Write as Spark after createDataFrame: same types, NaN as null, naive times as UTC. `typed_fields` has the types of columns
+    without any value, such as the `blank` columns."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -502,7 +502,7 @@ _commit_of = msgspec.json.Decoder(_Commit).decode
 
 #: The file that Hadoop's committer leaves when all tasks are committed.
 _MARK = "_SUCCESS"
-#: Footers of one attempt differ by the texts of their smallest and largest values.
+#: Footers of the same attempt differ by the texts of their smallest and largest values.
 TAILS_DIFFER_BYTES = 256
 
 
@@ -535,7 +535,7 @@ def write_attempt(
 
 
 def _remove_empty(folder: str, files: Sequence[tuple[str, FileEntry]]) -> None:
-    """Files without rows are in no manifest; without another file, the marks of the attempt go with them."""
+    """Remove files without rows, which no manifest lists; if no file has rows, the whole attempt with its marks."""
     empty = [os.path.join(folder, within, file.uri) for within, file in files if not file.rows]
     # They are never read, so a failed removal does not fail the write.
     with suppress(DiskTrouble, StorageTrouble):
@@ -555,7 +555,7 @@ def _counting(frame: DataFrame) -> tuple[DataFrame, Any]:
 
 
 def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> list[tuple[str, FileEntry]]:
-    """Each data file of a finished attempt with the name of its folder. One listing, and the footer of each file.
+    """Each data file of a finished attempt with the name of its folder. Costs one listing, and the footer of each file.
 
     The files of a disk are also read and synced. Raises `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`,
     `UnreadableFile`.
@@ -581,7 +581,7 @@ def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> lis
 
 
 def _rows_of(storage: Storage, files: Sequence[Listed], file_format: FileFormat) -> list[int]:
-    """The rows of each file, from its footer: the first file tells how long a footer is, then one request for each."""
+    """The rows of each file, from its footer: the first file shows how long a footer is, so each further file costs one request."""
     rows: list[int] = []
     expected = 0
     for some in (files[:1], files[1:]):
@@ -625,6 +625,6 @@ def _committed(folder: str, listed: Collection[Listed], data: Collection[Listed]
 
 
 def _is_data(name: str, file_format: FileFormat) -> bool:
-    """No file of a task that has not committed: those are below `_temporary`."""
+    """Whether a file has rows that count: a task that has not committed writes below `_temporary`."""
     folders: Collection[str] = name.split("/")
     return name.endswith(file_format.suffix) and all(is_data(folder) for folder in folders)

@@ -1,4 +1,4 @@
-"""A small Spark server of one process, for tests and scripts; it ends with the process, and its folder is removed."""
+"""A small Spark server of a single process, for tests and scripts; it ends with the process, and its folder is removed."""
 
 from __future__ import annotations
 

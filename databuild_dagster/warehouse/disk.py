@@ -1,6 +1,6 @@
 """The operations on a local disk; each of its errors becomes one sentence.
 
-The module as a whole is one of the two implementations of `storage.Storage`, which documents the functions it asks for.
+The module as a whole implements `storage.Storage`, which documents the functions.
 pyarrow and Spark open data files themselves."""
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def list_files(folder: str, *, deep: bool, prefix: str = "") -> list[Listed]:
 
 
 def is_data(name: str) -> bool:
-    """Hidden files, names such as `_SUCCESS`, and those that Hadoop has not copied yet, are no data to Spark: it reads no row of them."""
+    """False for a file that Spark skips: hidden, named like `_SUCCESS`, or not copied by Hadoop yet."""
     return not name.startswith((".", "_")) and not name.endswith("._COPYING_")
 
 
@@ -170,12 +170,12 @@ def checksum_of(file: Any) -> str:
 
 
 def for_each(do: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """One after the other: for a small file, a thread costs more than the disk."""
+    """Call `do` in order, without threads: for a small file, a thread costs more than the disk."""
     return [do(item) for item in items]
 
 
 def make_dirs(path: str) -> None:
-    """Create a folder and those above it; an existing one is fine."""
+    """Create a folder and its parents, unless they exist."""
     with explained(path, "created"):
         try:
             os.mkdir(path)
@@ -226,7 +226,7 @@ def create_each(files: Sequence[tuple[str, bytes]]) -> list[bool]:
 
 
 def try_to_create_each(files: Sequence[tuple[str, bytes]]) -> list[bool | Exception]:
-    """An error is that of all files: those that were created are found when they are created again."""
+    """An error is the answer for every file: a retry finds the files that were created."""
     try:
         return [*create_each(files)]
     except DiskTrouble as error:
@@ -304,8 +304,8 @@ def _written_beside(path: str, contents: bytes) -> Iterator[str]:
 
 
 def replace(path: str, contents: bytes) -> None:
-    """The bytes are synced before the rename: no reader finds a half-written file; after a loss of power it may be the
-    old one."""
+    """The bytes are synced before the rename: no reader finds a half-written file. After a loss of power the old file may
+    be back."""
     for attempt in range(1, MAX_VANISHED + 1):
         try:
             make_dirs(os.path.dirname(path))
@@ -401,7 +401,7 @@ def regular_files(path: str) -> list[str]:
 
 
 def is_file(path: str) -> bool:
-    """Whether a plain file exists; a link is not one."""
+    """Whether a plain file exists; a link does not count."""
     return os.path.isfile(path) and not os.path.islink(path)
 
 

@@ -159,5 +159,5 @@ class NotParquet(UnreadableFile):
 
 #: Errors of a manifest from which no instance can be read.
 UNREADABLE_MANIFEST = (EscapingFile, ManifestDamaged, ManifestMissing, NewerManifest)
-#: Errors of a manifest or a file itself. Others are of the way to it, or of this version.
+#: Errors of a manifest or a file itself, not of the way to it or of this version.
 DAMAGE = (EscapingFile, ListedFileLost, ManifestDamaged, ManifestMissing, UnreadableFile)

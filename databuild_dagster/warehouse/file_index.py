@@ -1,7 +1,7 @@
-"""The figures of each file of an instance, beside its manifest, for readers with a filter (rule 9.8, build_index).
+"""The figures of each file of an instance, in an index beside its manifest, for readers with a filter (rule 9.8, build_index).
 
 An index is optional, and the manifest counts: a file whose checksum the index does not have is read. A damaged index,
-or one of a newer version, is ignored.
+or an index of a newer version, is ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logger(__name__)
 
 
 class FileIndex(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file: its checksum, and the figures of each indexed column."""
+    """A file's checksum, and the figures of each indexed column."""
 
     checksum: str
     rows: int
@@ -31,7 +31,7 @@ class FileIndex(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InstanceIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one instance by their uri in the manifest, and the types of the indexed columns in Spark's words."""
+    """The files of an instance by their uri in the manifest, and the types of the indexed columns in Spark's words."""
 
     index_version: int = INDEX_VERSION
     instance_uuid: str

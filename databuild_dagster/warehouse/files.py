@@ -37,7 +37,7 @@ VOID = "databuild.void"
 SCHEMAS_REMEMBERED = 256
 #: Columns of a sample; the schema names all of them.
 MAX_COLUMNS = 20
-#: A sample reads one row group; a larger one than this is not opened.
+#: A sample reads one row group; a larger row group than this is not opened.
 MAX_ROW_GROUP_BYTES = 4 << 20
 
 
@@ -74,10 +74,10 @@ def as_spark_writes(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type that Spark has for a type of Arrow's.
+    """The type that Spark has for an Arrow type, also inside of lists and structs.
 
-    Categories become their values, unsigned numbers the next wider signed ones, and types with another layout in memory the
-    usual ones; also inside of lists and structs.
+    Categories become their values, unsigned numbers the next wider signed numbers. A type that differs only in its layout in
+    memory becomes the usual type.
     """
     import pyarrow as pa
 
@@ -113,7 +113,7 @@ def describe_files(
     file_format: formats.FileFormat = formats.WRITTEN,
     columns_of: Callable[[pa.Schema], TableSchema] = table_schema,
 ) -> tuple[tuple[FileEntry, ...], TableSchema]:
-    """The data files of a staging folder, which has one writer, and the columns they share.
+    """The data files of a staging folder, which has a single writer, and the columns they share.
 
     Never for an instance's own folder, whose files the manifest lists.
     """
@@ -152,7 +152,7 @@ def read_table(
     columns: pa.Schema | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """The rows of instances without Spark: files in order, at most `limit` rows. `columns` are by default those of the files."""
+    """The rows of instances without Spark: files in order, at most `limit` rows. Without `columns`, all columns of the files."""
     import pyarrow as pa
 
     tables = []
@@ -261,8 +261,8 @@ def _type_text(raw: msgspec.Raw) -> str:
 
 
 def checksum_of_other(path: str) -> str:
-    """The checksum of another program's file: of its bytes on a disk, and in an object store the one that the store gives, which
-    changes with the bytes. Raises `FileNotFoundError`."""
+    """The checksum of a file that another program wrote: the store's checksum in an object store, which changes with the bytes,
+    else the checksum of the bytes. Raises `FileNotFoundError`."""
     place = storage.storage_at(path)
     if storage.protocol_of(path) is None:
         return place.checksum(path)
@@ -318,7 +318,7 @@ def describe_each(
 
 
 def is_no_url(path: str) -> bool:
-    """Whether readers of Iceberg open another file for a path or url: they take `#` and `?` for its end, and know no controls."""
+    """Whether Iceberg readers open the wrong file for a path or url: to them `#` and `?` end it, and they know no controls."""
     return any(character in "#?" or category(character) == "Cc" for character in path)
 
 

@@ -10,11 +10,11 @@ A filter is a condition in Spark's SQL. `condition` translates it once, for two 
 Figures are the smallest and the largest value of each column of a file. A wrong guess costs a file read for nothing,
 never a row.
 
-Values compare as in Spark: NaN is above every number, texts are ordered by their bytes, and where types differ one is
-converted as Spark would. Where that is not certain, nothing is decided.
+Values compare as in Spark: NaN is above every number, texts are ordered by their bytes, and values of different types are
+converted as Spark would. Where the comparison is not certain, nothing is decided.
 
-Guarantees of pyarrow's datasets prune less (no literal of another type than the column, no `<>`), and importing them
-takes 0.4 s in processes that only plan; these figures are decided without pyarrow.
+The guarantees of pyarrow's datasets were not used. They prune less (no literal whose type differs from the column's, no
+`<>`), and their import takes 0.4 s in processes that only plan.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TIME = re.compile(_DAY.pattern + r"([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]
 #: The types that each target of a cast of a text may be compared with.
 _CAST_TO = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp", "TIMESTAMPNTZ": "timestamp_ntz"}
 
-#: Types whose values have an order that is known here; decimals of any width have one too.
+#: Types whose values have an order that is known here; decimals of any width are ordered too.
 ORDERED = WHOLE | FLOATING | {"string", "boolean", "date", "timestamp", "timestamp_ntz"}
 
 _PLACE = "__databuild_place"
@@ -73,7 +73,7 @@ _NEEDS_SPARK = (
 
 
 class ColumnFigures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The figures of one column in one file. `min` and `max` are text; None if no row has a value, or unknown."""
+    """The figures of a column in a file. `min` and `max` are text; None if no row has a value, or unknown."""
 
     nulls: int
     #: Number of different values, to a few percent.
@@ -86,7 +86,7 @@ class ColumnFigures(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class FileFigures:
-    """The rows of one file, and its columns by name in lower case, each with its type in Spark's words."""
+    """The rows of a file, and its columns by name in lower case, each with its type in Spark's words."""
 
     rows: int
     columns: Mapping[str, tuple[str, ColumnFigures]]
@@ -159,7 +159,7 @@ def parsed_filter(where: str, zone: str = "UTC", *, spark_decides: bool = False)
 
 
 def condition(node: Any, columns: _FigureColumns | _ArrowColumns) -> Any:
-    """A node of the filter's tree as these columns express it; their answers combine by `&`, `|` and `~`."""
+    """A node of the filter's tree in the terms of `columns`, whose answers combine by `&`, `|` and `~`."""
     try:
         return _translated(node, columns)
     except _UNDECIDED as error:

@@ -1,4 +1,4 @@
-"""The file formats that can be read, and the one that instances are written in.
+"""The file formats that can be read, and the format that instances are written in.
 
 A format turns a table into a file, a file into a table, and a file into the facts that a manifest lists. Spark has a
 writer and a reader of its own, so it needs only the format's name and options. A manifest names the format of its
@@ -36,7 +36,7 @@ class FileFacts(NamedTuple):
 
 
 class FileFormat(Protocol):
-    """One way to keep a table in a file. `path` names the file in messages."""
+    """A way to keep a table in a file. `path` names the file in messages."""
 
     @property
     def name(self) -> str:
@@ -59,14 +59,14 @@ class FileFormat(Protocol):
     def tail(self, read_last: Callable[[int], bytes], expected: int) -> bytes:
         """The bytes at the end of a file that `describe` needs, and no data before them.
 
-        `read_last` reads so many bytes at the end. `expected` is the length of another file's tail, 0 if none is known.
+        `read_last` reads so many bytes at the end. `expected` is the tail length of an earlier file, 0 if unknown.
         """
 
     def read(self, path: str) -> pa.Table:
         """The rows. Raises `UnreadableFile`, `ListedFileLost`."""
 
     def write(self, table: pa.Table, path: str) -> None:
-        """One file with the rows. Raises `DiskTrouble`."""
+        """Write the rows to a file. Raises `DiskTrouble`."""
 
 
 class Parquet:
@@ -127,7 +127,7 @@ class Parquet:
             pq.write_table(table, path, compression="snappy")
 
 
-#: The format of new files. The one place where it is chosen.
+#: The format of new files, chosen only here.
 WRITTEN: FileFormat = Parquet()
 
 #: The formats that can be read, by name.

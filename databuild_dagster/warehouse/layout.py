@@ -7,7 +7,7 @@
 The root is a folder, or a url of an object store such as `s3://bucket/prefix`; there the same names are keys, and
 staged files are on the local disk until they are uploaded (`local_copies`).
 
-Segments are percent-encoded, so that no other program takes one for a way up, a wildcard, a hidden file or Hive's
+Segments are percent-encoded, so that no other program takes a segment for a way up, a wildcard, a hidden file or Hive's
 `key=value`. Two different assets never share a folder."""
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Warehouse:
         return os.path.join(self.dataset_dir(asset), "data", f"{ATTEMPT}{encode_segment(name)}-{secrets.token_hex(4)}")
 
     def attempt_files(self, asset: str, job_runs: Iterable[str]) -> list[disk.Listed]:
-        """Every file of the attempts of these job runs. One listing, of the names that begin as all of theirs do."""
+        """Every file of the attempts of `job_runs`. Costs one listing, of the names with the prefix that all the ids share."""
         names = set(job_runs)
         prefix = f"{ATTEMPT}{os.path.commonprefix(list(names))}"  # noqa: RUF071 (of names, not of paths)
         try:
@@ -113,7 +113,7 @@ class Warehouse:
     def staging_dirs(self) -> dict[str, str]:
         """The staging folders of this machine, of running and of killed processes: given name to path.
 
-        With an object store, those of other warehouses are among them.
+        With an object store, the staging folders of all warehouses are included.
         """
         place = self.storage.staging_place(self.root)
         try:
@@ -149,14 +149,14 @@ def attempt_of(path: str) -> str:
 
 
 def job_run_of(attempt: str) -> str | None:
-    """The job run that an attempt's folder is named for: the first one of its call. None for another name."""
+    """The job run that an attempt's folder is named for: the first job run of its call. None if the name is not an attempt's."""
     found = _AN_ATTEMPT.fullmatch(attempt.rpartition("/")[2])
     return found["job_run"] if found else None
 
 
 @lru_cache(maxsize=MAX_ENCODED)
 def encode_segment(segment: str) -> str:
-    """A file or folder name for any text, a different one for every text.
+    """A file or folder name for any text, different for every text.
 
     A name that is too long for a file system ends in `~` and a hash; no other encoded name contains `~`.
     """
@@ -177,7 +177,7 @@ _IN_A_FOLDER = re.compile(rf"(?P<folder>.*/data/(?P<kind>instance=|{ATTEMPT})(?P
 
 
 class Folder(NamedTuple):
-    """The folder of an instance or of an attempt, or one that looks like it."""
+    """A folder whose name is that of an instance or of an attempt."""
 
     path: str
     #: The part of the path where an instance has its uuid.
@@ -204,7 +204,7 @@ class Found(NamedTuple):
 
 
 def find_stored(warehouse: Warehouse, assets: Iterable[str]) -> Found:
-    """The folders of all instances and attempts, and the files that lie beside those of these assets.
+    """The folders of all instances and attempts, and the stray files in the `data` folders of `assets`.
 
     Lists every name in the warehouse, and opens no file. Raises `DiskTrouble`, `StorageTrouble`.
     """
@@ -228,7 +228,7 @@ def find_stored(warehouse: Warehouse, assets: Iterable[str]) -> Found:
 def find_staged(warehouse: Warehouse) -> dict[str, Folder]:
     """The staging folders of this machine, of running and of dead processes, by the name they were made with.
 
-    With an object store, those of other warehouses are among them.
+    With an object store, the staging folders of all warehouses are included.
     """
     found = {}
     for name, path in warehouse.staging_dirs().items():

@@ -4,7 +4,7 @@
     <cache>/staging/<name>/           files of running builds; safe to remove when none runs
 
 An instance never changes and no file name is used twice, so a copy of the right size stays right. Files come in by a
-rename: two processes may fetch the same one at once. The whole cache may be deleted when no build runs."""
+rename: two processes may fetch the same file at once. The whole cache may be deleted when no build runs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def fetch(url: str, size_bytes: int, download: Callable[[str, str], None]) -> st
 
 
 def make(path: str, write: Callable[[str], None]) -> str:
-    """Let `write` make a copy under another name, and give the whole copy its path, which is returned."""
+    """Let `write` make a copy under a temporary name, then rename the whole copy to its path, which is returned."""
     temporary = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.{os.path.basename(path)}")
     disk.make_dirs(os.path.dirname(path))
     try:

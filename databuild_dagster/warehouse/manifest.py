@@ -1,6 +1,6 @@
 """A manifest lists the files that a job run wrote; it is written once, and readers read only what it lists.
 
-The record is `manifest.json` beside the data: one JSON object, the same bytes for the same facts (rule 10.2). A manifest
+The record is `manifest.json` beside the data: a JSON object, the same bytes for the same facts (rule 10.2). A manifest
 alone makes nothing visible: the event log says which instance readers see.
 
 Its JSON schema is made from the class and published beside this module, for tools that run none of our code."""
@@ -30,7 +30,7 @@ from databuild_dagster.warehouse.storage import Storage, is_whole, protocol_of, 
 #: A file of an attempt, relative to the folder of an instance.
 _IN_AN_ATTEMPT = re.compile(rf"\.\./{ATTEMPT}[^/]+/(?:[^/]+/)*[^/]+", re.DOTALL)
 
-#: Files that the manifests list which a process keeps of object stores, and manifests count as one more: at most 80 MB.
+#: Bound of the manifests of object stores that a process keeps: their listed files, plus one for each manifest; at most 80 MB.
 MAX_KEPT_FILES = 200_000
 
 SCHEMA_VERSION = 1
@@ -63,7 +63,7 @@ class UriType(StrEnum):
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """One file: its place, size and checksum."""
+    """A file's place, size and checksum."""
 
     uri: str
     bytes: int
@@ -72,7 +72,7 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column, its type in Spark's words where Spark wrote it, else in Arrow's."""
+    """A column, its type in Spark's words where Spark wrote it, else in Arrow's."""
 
     name: str
     type: str
@@ -88,7 +88,7 @@ class TableSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that a job run wrote for one ref, with their state."""
+    """The files that a job run wrote for a ref, with their state."""
 
     schema_version: int = SCHEMA_VERSION
     dataset: str
@@ -138,9 +138,9 @@ _manifest_of = msgspec.json.Decoder(Manifest).decode
 
 
 def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
-    """Write a manifest that must not exist yet; returns its path. Writing the same one again is fine.
+    """Write a manifest and return its path; a file with the same contents is fine.
 
-    Raises `ManifestConflict` if another one is there, `EscapingFile` for files outside of the instance's folder.
+    Raises `ManifestConflict` if a different manifest is there, `EscapingFile` for files outside of the instance's folder.
     """
     path, contents = _to_write(warehouse, manifest)
     write_once(warehouse, path, contents)
@@ -156,9 +156,9 @@ def write_once(warehouse: Warehouse, path: str, contents: bytes) -> None:
 
 
 def write_ahead(warehouse: Warehouse, manifests: Sequence[Manifest]) -> frozenset[str]:
-    """Write many manifests at once; returns the uuids of those that are written, for the others ask `write_manifest`.
+    """Write many manifests at once; returns the uuids of the manifests that are written.
 
-    That one writes again what is not there, and explains what cannot be written.
+    For the rest call `write_manifest`, which writes a missing manifest again and raises what prevents it.
     """
     files: list[tuple[str, bytes]] = []
     possible: list[Manifest] = []
@@ -174,7 +174,7 @@ def write_ahead(warehouse: Warehouse, manifests: Sequence[Manifest]) -> frozense
 
 
 def write_manifests(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[bool]:
-    """Write many manifests at once; for each, False if one was there, which stays as it is. Raises `EscapingFile`."""
+    """Write many manifests at once; for each, False if its file existed, which stays as it is. Raises `EscapingFile`."""
     return warehouse.storage.create_each([_to_write(warehouse, manifest) for manifest in manifests])
 
 
@@ -227,7 +227,7 @@ def manifest_in(warehouse: Warehouse, folder: str) -> Manifest | None:
 
 
 def _with_names(warehouse: Warehouse, manifest: Manifest) -> Manifest:
-    """Each prefix replaced by the files whose names begin with it, if these have the bytes that the manifest lists.
+    """Each prefix replaced by the files whose names begin with it, if the sum of their bytes is what the manifest lists.
 
     Otherwise the manifest stays as it is, and its files count as lost.
     """
@@ -258,8 +258,8 @@ def read_manifests(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> li
 def kept_manifests(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> list[Manifest]:
     """The same for instances that the log does not call removed.
 
-    Until the log does, a record stays as it was written; so one that this process has seen in an object store is not
-    fetched again.
+    Until the log calls an instance removed, its manifest does not change, so this process fetches it from an object store
+    at most once while it is kept.
     """
     return warehouse.storage.for_each(lambda uuid: _kept_manifest(warehouse, asset, uuid), uuids)
 
@@ -314,7 +314,7 @@ def listed_in_attempts(warehouse: Warehouse, manifest: Manifest, *, even_removed
 
 
 def with_whole_uris(warehouse: Warehouse, manifest: Manifest) -> Manifest:
-    """The manifest for readers of another warehouse: each file by its full path or url."""
+    """The manifest for readers outside of its warehouse: each file by its full path or url."""
     files = tuple(
         msgspec.structs.replace(file, uri=path)
         for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True)
@@ -344,7 +344,7 @@ def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str
 
 
 def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
-    """The listed files that are absent or have another size (`log check --deep`); none is opened."""
+    """The listed files that are absent or differ in size (`log check --deep`); none is opened."""
     return missing_files_of(warehouse, [manifest])[0]
 
 
@@ -428,7 +428,7 @@ def _check_links(warehouse: Warehouse, manifest: Manifest) -> None:
 
 
 def _check_uris(manifest: Manifest, path: str) -> None:
-    """A plain file name, or the beginning of one, cannot leave its folder, and databuild writes no folders there."""
+    """A plain file name or prefix cannot leave its folder, and databuild writes no folders there."""
     for file in manifest.files:
         uri = file.uri
         if manifest.uri_type is UriType.IDENTIFIER and not is_whole(uri):

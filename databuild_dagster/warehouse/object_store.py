@@ -41,7 +41,7 @@ INTERRUPTED_SECONDS = 5.0
 #: S3 asks for a retry when two conditional writes of one object overlap.
 MAX_OVERLAPS = 5
 
-#: Proves that the store refuses to overwrite; one object for all processes, so that it is written only once.
+#: Proves that the store refuses to overwrite; all processes share the object, so that it is written only once.
 MARKER_NAME = ".create-only"
 _MARKER = b"databuild checks with this object that what exists here is not overwritten.\n"
 
@@ -61,7 +61,7 @@ CHECKSUM_BLOCK_BYTES = 8 << 20
 
 
 def object_store(protocol: str, account: str = "") -> ObjectStore:
-    """This process's store for a protocol and the host of an account; a new one after a fork, because connections have threads.
+    """This process's store for a protocol and the host of an account, made again after a fork, because connections have threads.
 
     Raises `StorageLibraryMissing`, `InvalidWarehouse`.
     """
@@ -79,7 +79,7 @@ def forget_connections() -> None:
 
 
 class ObjectStore:
-    """`storage.Storage` over one of fsspec's file systems. May be used from many threads."""
+    """`storage.Storage` over a file system of fsspec. May be used from many threads."""
 
     def __init__(self, file_system: Any) -> None:
         self._file_system = file_system
@@ -238,7 +238,7 @@ class ObjectStore:
     # Many objects at once: several requests in the loop of the file system, or in threads for one without a loop.
 
     def for_each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Several at once; the first error is raised after those that were started have ended."""
+        """Several items at once; the first error is raised after all started calls have ended."""
         return in_threads(do, items)
 
     def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
@@ -436,7 +436,7 @@ _lock = Lock()
 
 
 class Answer(NamedTuple, Generic[R]):
-    """The result of one request, or its error."""
+    """The result of a request, or its error."""
 
     value: R | None
     error: Exception | None
@@ -448,9 +448,9 @@ def has_loop(file_system: Any) -> bool:
 
 
 def in_loop(file_system: Any, requests: Sequence[Callable[[], Awaitable[R]]]) -> list[Answer[R]]:
-    """The answers to all requests, in order, when the last one is there.
+    """The answers to all requests, in order, when the last answer is there.
 
-    After an interrupt no further request begins. Those that are open have a few seconds to end, then they are cancelled.
+    After an interrupt no further request begins. Open requests have a few seconds to end, then they are cancelled.
     """
     import asyncio
 

@@ -11,14 +11,14 @@ from databuild_dagster.warehouse import disk, errors, local_copies
 
 
 class StoreFault(Enum):
-    """Why an object store does not do as asked, for the errors of this process and for those of Spark."""
+    """Why an object store does not do as asked, for errors of this process and of Spark."""
 
     #: The credentials were valid once.
     EXPIRED = auto()
     #: No room, or a quota.
     FULL = auto()
     NO_BUCKET = auto()
-    #: Wrong credentials, or ones without the right.
+    #: Wrong credentials, or credentials without the right.
     REFUSED = auto()
     #: It answers with an error of its own, and may answer otherwise later.
     BUSY = auto()
@@ -50,7 +50,7 @@ CODES = {
 
 
 def fault_of(codes: Iterable[str]) -> StoreFault | None:
-    """The fault that one of these codes names."""
+    """The first fault that any of `codes` names; None if no fault has such a code."""
     found = set(codes)
     return next((fault for fault, of_fault in CODES.items() if found & of_fault), None)
 
@@ -103,7 +103,7 @@ def is_there_already(error: Exception) -> bool:
 
 
 def explained(error: Exception, path: str, done: str) -> Exception:
-    """The error to raise instead: one sentence, and a type that says whether a retry may help."""
+    """The error to raise instead: a single sentence, and a type that says whether a retry may help."""
     kind = kind_of(path)
     facts = {"path": path, "done": done, "credentials": kind.credentials, "address": kind.address}
     names = {cls.__name__ for link in _links(error) for cls in type(link).__mro__}

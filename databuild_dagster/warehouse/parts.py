@@ -4,7 +4,7 @@
     <instance>/manifest.part-0003.json     what part 3 wrote: complete, or empty
     <instance>/manifest.json               lists the files of all parts, and names their manifests as `children`
 
-A failed attempt keeps its good parts under a partial manifest. The next one links or copies their files to its own
+A failed attempt keeps its good parts under a partial manifest. The next attempt links or copies their files to its own
 folder, except for files of `../attempt=…`, which both list, and writes its own manifests for them. The failed attempt's
 folder is removed whole, after the engine has recorded how the next attempt ended; so each folder is complete by itself
 wherever a process dies. No `removed` manifest replaces it, because the event log never recorded that instance."""
@@ -36,7 +36,7 @@ _NO_COLUMNS = TableSchema(())
 
 
 class PartManifest(Manifest, frozen=True, kw_only=True):
-    """The files that one part of a lot wrote."""
+    """The files that a part of a lot wrote."""
 
     #: From 0, in the order of the split.
     number: int
@@ -54,7 +54,7 @@ _part_of = msgspec.json.Decoder(PartManifest).decode
 
 
 def lot_state(parts: Iterable[ManifestState | None]) -> ManifestState:
-    """The state of a lot from those of its parts; None is a part that did not end."""
+    """The state of a lot from the states of its parts; None is a part that did not end."""
     states = set(parts)
     if not states <= {ManifestState.COMPLETE, ManifestState.EMPTY}:
         return ManifestState.PARTIAL
@@ -62,13 +62,13 @@ def lot_state(parts: Iterable[ManifestState | None]) -> ManifestState:
 
 
 def lot_schema(parts: Iterable[Manifest]) -> TableSchema:
-    """The columns of all parts: those of a part with rows, because an empty part takes its columns from elsewhere."""
+    """The columns of all parts, taken from a part with rows, because an empty part takes its columns from elsewhere."""
     schemas = [part.schema for part in sorted(parts, key=lambda part: not part.files)]
     return next((schema for schema in schemas if schema.columns), schemas[0] if schemas else _NO_COLUMNS)
 
 
 def lot_as_a_whole(parts: Sequence[PartManifest]) -> Manifest:
-    """One manifest with the files of all parts, at least one, to read them together."""
+    """A manifest with the files of all `parts`, to read them together. At least one part is needed."""
     files = tuple(file for part in parts for file in part.files)
     return msgspec.structs.replace(parts[0], files=files, schema=lot_schema(parts))
 
@@ -107,9 +107,9 @@ def write_part(warehouse: Warehouse, manifest: PartManifest) -> None:
 
 
 def kept_parts(warehouse: Warehouse, asset: str, uuid: str) -> list[PartManifest]:
-    """The parts that a failed attempt has kept for the next one.
+    """The parts that a failed attempt has kept for the next attempt.
 
-    None where every part was good: the lot as a whole failed, in a check for example, and would fail again.
+    Empty where every part was good: the lot as a whole failed, in a check for example, and would fail again.
     """
     try:
         lot = read_manifest(warehouse, asset, uuid)
@@ -123,7 +123,7 @@ def kept_parts(warehouse: Warehouse, asset: str, uuid: str) -> list[PartManifest
 
 
 def is_the_same(kept: PartManifest, *, split: str, code_version: str | None, inputs: Mapping[Ref, str]) -> bool:
-    """Whether a part would be built from the same rows by the same code. `inputs` are the declared ones."""
+    """Whether a part would be built from the same rows by the same code. `inputs` are the declared inputs."""
     return (
         kept.split == split
         and kept.code_version == code_version

@@ -2,7 +2,7 @@
 
 Two instances of one ref may list the same file of an attempt, if a later job run took it over from an earlier one. So a
 manifest goes first, or becomes `removed`, and the manifests of the other instances are read afterwards. A job run that takes
-files over writes its manifest first, and looks at the earlier one afterwards. One of the two sees the other."""
+files over writes its manifest first, and reads the earlier manifest afterwards. So the removal or the job run sees the other."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from databuild_dagster.warehouse.storage import protocol_of, storage_at
 def take_away(warehouse: Warehouse, asset: str, uuid: str, others: Sequence[str] = ()) -> None:
     """Remove an instance's files but its manifest, which becomes `removed` first (rule 10.8).
 
-    The manifest keeps everything but the names of its parts' manifests, which go. So its inputs and its failure can still be
-    shown, and a process that comes back late cannot write another one. It is the one change of a record, after the log has said
-    so. A folder without a readable manifest is removed whole. Files listed by their whole path stay, and files of an attempt
-    that one of `others` lists. Repeating it is fine. Raises `DiskTrouble`, `StorageTrouble`.
+    The manifest loses only the names of its parts' manifests, which are removed. So its inputs and its failure can still be shown,
+    and a late process cannot write a second manifest. No other change is ever made to a manifest; the log records the removal first.
+    A folder without a readable manifest is removed whole. Files listed by their whole path stay, and files of an attempt that
+    an instance of `others` lists. A repeated call is fine. Raises `DiskTrouble`, `StorageTrouble`.
     """
     folder, path = warehouse.instance_dir(asset, uuid), warehouse.manifest_path(asset, uuid)
     storage = warehouse.storage
@@ -48,7 +48,7 @@ def take_away(warehouse: Warehouse, asset: str, uuid: str, others: Sequence[str]
 
 
 def discard(warehouse: Warehouse, asset: str, uuid: str, others: Sequence[str] = ()) -> None:
-    """Remove an instance that no reader knows of, with its manifest and the files of an attempt that none of `others` lists.
+    """Remove an instance that no reader knows of, its manifest, and its files of attempts unless an instance of `others` lists them.
 
     Raises `DiskTrouble`, `StorageTrouble`.
     """
@@ -59,7 +59,7 @@ def discard(warehouse: Warehouse, asset: str, uuid: str, others: Sequence[str] =
 
 
 def files_in_attempts(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> set[str] | None:
-    """The files of attempts that these instances list; None if one of their manifests cannot be read.
+    """The files of attempts that the instances `uuids` list; None if any of their manifests cannot be read.
 
     Raises `DiskTrouble`, `StorageTrouble`.
     """
@@ -109,7 +109,7 @@ def _readable(warehouse: Warehouse, asset: str, uuid: str) -> Manifest | None:
 
 
 def _remove_unshared(warehouse: Warehouse, manifest: Manifest, others: Iterable[str]) -> None:
-    """Remove what the manifest alone lists; all of it stays if the manifest of another one cannot be read."""
+    """Remove the files of attempts that only this manifest lists; none if the manifest of an instance in `others` is unreadable."""
     paths = listed_in_attempts(warehouse, manifest, even_removed=True)
     if not paths:
         return
@@ -119,9 +119,9 @@ def _remove_unshared(warehouse: Warehouse, manifest: Manifest, others: Iterable[
 
 
 def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> None:
-    """Remove the folders of failed attempts in parts, and those without a manifest, whose removal was interrupted.
+    """Remove the folders of failed attempts in parts, and folders without a manifest, whose removal was interrupted.
 
-    Other failed attempts stay for inspection. Raises `DiskTrouble`, `StorageTrouble`.
+    Failed attempts without parts stay for inspection. Raises `DiskTrouble`, `StorageTrouble`.
     """
     for uuid in uuids:
         try:

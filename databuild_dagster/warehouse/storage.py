@@ -44,13 +44,13 @@ class Storage(Protocol):
         """Move or upload files from a local staging folder to `folder`, which is created if need be."""
 
     def share(self, folder: str, into: str, names: Iterable[str]) -> None:
-        """Link or copy files of a folder into another one, which is created if need be; existing ones are kept."""
+        """Link or copy files of a folder to `into`, which is created if need be; existing files are kept."""
 
     def create_only(self, path: str, contents: bytes) -> bool:
         """Create a file, whole or not at all, and its folder if need be; False if the file exists."""
 
     def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
-        """`create_only` of many paths with their contents, faster than one by one."""
+        """`create_only` for many paths and their contents, faster than a call for each."""
 
     def try_to_create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool | Exception]:
         """`create_each` that raises nothing: the answer for a file that could not be created is the error."""
@@ -59,7 +59,7 @@ class Storage(Protocol):
         """Create or replace a file and its folder: a reader sees the whole old contents or the whole new ones."""
 
     def replace_each(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """`replace` of many paths with their contents, in an object store faster than one by one."""
+        """`replace` for many paths and their contents, in an object store faster than a call for each."""
 
     def read_bytes(self, path: str) -> bytes:
         """The contents of a file."""
@@ -74,13 +74,13 @@ class Storage(Protocol):
         """The bytes of the existing files among `paths`, in any folder; links are followed."""
 
     def find(self, pattern: str) -> list[tuple[str, int]]:
-        """Files whose path matches a pattern, sorted, each with its bytes; in a folder that matches, those in it.
+        """Files whose path matches a pattern, sorted, each with its bytes; a matching folder stands for the files in it.
 
         `*`, `?` and `[…]` stay within a name, `**` is any folders; hidden files and `_SUCCESS` are no data.
         """
 
     def list_files(self, folder: str, *, deep: bool, prefix: str = "") -> list[Listed]:
-        """Every file of a folder, with those of its folders if `deep`; unordered, none is opened.
+        """Every file of a folder, with the files of its subfolders if `deep`; unordered, none is opened.
 
         With `prefix` only of files and folders in it whose names begin so, and `deep` has to be true.
         """
@@ -92,7 +92,7 @@ class Storage(Protocol):
         """The bytes of a file from `start` up to, and without, `end`: one request, and no other byte is read."""
 
     def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
-        """`read_range` of many paths, each with its start and end, in an object store faster than one by one."""
+        """`read_range` for many paths, each with its start and end, in an object store faster than a call for each."""
 
     def checksum(self, path: str) -> str:
         """The checksum of a file's bytes, all of which are read, as a build records it: `sha256:…`."""

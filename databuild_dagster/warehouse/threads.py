@@ -77,7 +77,7 @@ class DaemonThreads(Generic[T]):
         self._queue: deque[tuple[Future[T], Callable[..., T], tuple[Any, ...]]] = deque()
         self._running: set[Future[T]] = set()
         self._is_closed = False
-        #: Guards all of these, and wakes the threads.
+        #: Guards all attributes above, and wakes the threads.
         self._changed = Condition()
         for number in range(n_threads):
             Thread(target=self._work, name=f"{name} {number}", daemon=True).start()
@@ -101,7 +101,7 @@ class DaemonThreads(Generic[T]):
             yield pending.popleft().result()
 
     def close(self) -> None:
-        """Begin no further call and cancel those that wait; each thread ends after its present call."""
+        """Begin no further call and cancel waiting calls; each thread ends after its present call."""
         with self._changed:
             self._is_closed = True
             for future, *_ in self._queue:

@@ -1,4 +1,4 @@
-"""Folders of an attempt that hold the files of one instance each, and no other file.
+"""Folders of an attempt that each hold the files of a single instance, and no other file.
 
 Spark may be given such an attempt by its folder, with the partition key in the folders' names, where it would ask the store
 about each file of a list. A file that came later would be read too, so `check_unchanged` looks again (decision 0040)."""
@@ -22,7 +22,7 @@ FEW_FOLDERS = 4
 #: An engine lists every file of the attempt, a thousand by a request.
 MAX_FILES_PER_FOLDER = 100
 
-#: Partition keys that a session reads as they were written, if it reads the one of its probe so.
+#: Partition keys that a session reads as they were written, if it reads the key of its probe so.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.:|%+ -]+")
 
 #: The bytes of each file, by path.
@@ -32,7 +32,7 @@ _BESIDE = ""
 
 
 class _Listed(NamedTuple):
-    """What one manifest lists."""
+    """The files that a manifest lists."""
 
     uuid: str
     files: _Files
@@ -40,7 +40,7 @@ class _Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeFolders:
-    """The folders of one attempt that Spark may read as they are."""
+    """The folders of an attempt that Spark may read as they are."""
 
     warehouse: Warehouse
     #: The path of the attempt.
@@ -61,7 +61,7 @@ class WholeFolders:
 
 
 def whole_folders(warehouse: Warehouse, manifests: Iterable[Manifest]) -> list[WholeFolders]:
-    """The attempts whose folders may be read in place of listed files. One listing of each. Raises `StorageTrouble`."""
+    """The attempts whose folders may be read in place of listed files. Lists each attempt once. Raises `StorageTrouble`."""
     by_attempt: dict[tuple[str, str], dict[str, list[_Listed]]] = {}
     for manifest in manifests:
         if (found := _listed_folder(warehouse, manifest)) is not None:

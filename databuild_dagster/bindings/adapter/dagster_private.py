@@ -3,7 +3,7 @@
 
 The names of its storages and workspaces are in `dagster_storage`: their import takes a second, and planning needs none.
 
-The tests of the callers use each name, so that they fail after an upgrade that changes one.
+The tests of the callers use each name, so that they fail after an upgrade that changes a name.
 """
 
 import re
@@ -109,7 +109,7 @@ TEMPORARY_HOME_PREFIX: Final = ".tmp_dagster_home_"
 
 
 def put_result(context: dg.AssetExecutionContext, output_name: str, value: Any) -> None:
-    """Let the result of `materialize()` have a value for an output that was yielded without one."""
+    """Let the result of `materialize()` have a value for an output that was yielded without a value."""
     step = context.op_execution_context.get_step_execution_context()
     captured = step.output_capture or {}
     for handle in captured:
@@ -120,7 +120,7 @@ def put_result(context: dg.AssetExecutionContext, output_name: str, value: Any) 
 def shield_log_tails() -> None:
     """Start the processes that print a step's output in their own sessions from now on. A second call changes nothing.
 
-    Ctrl-C signals every process of the terminal's session. These would print tracebacks and lose the step's last line.
+    Ctrl-C signals every process of the terminal's session. The printing processes would print tracebacks and lose the last line.
     """
     in_its_own_session = partial(subprocess.Popen, start_new_session=True)
     compute_logs.subprocess = SimpleNamespace(Popen=in_its_own_session)  # type: ignore[assignment,attr-defined]
@@ -163,12 +163,12 @@ def is_dry_run(context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContex
 
 
 def windows_from(partitions: dg.TimeWindowPartitionsDefinition, moment: float) -> Iterator[dg.TimeWindow]:
-    """The windows that begin at a moment or after it, without the excluded ones and without an end."""
+    """The windows that begin at a moment or after it, without excluded windows and without an end."""
     return iter(partitions._iterate_time_windows(moment))
 
 
 def window_start_before(partitions: dg.TimeWindowPartitionsDefinition, moment: float) -> datetime:
-    """The start of the window around a moment, an excluded one too."""
+    """The start of the window around a moment, also of an excluded window."""
     return next(reverse_cron_string_iterator(moment, partitions.cron_schedule, partitions.timezone))
 
 

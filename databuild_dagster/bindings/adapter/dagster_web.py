@@ -26,7 +26,7 @@ OPTIONS_VARIABLES: Final = "DAGSTER_WEBSERVER"
 _DAGSTERS: Final = ["-m", "dagster_webserver"]
 _OURS: Final = ["-m", "databuild_dagster", "webserver"]
 
-#: The name by which Dagster's web server makes its class, and the one by which `dagster dev` starts processes.
+#: The name by which Dagster's web server makes its class, and the name by which `dagster dev` starts processes.
 _SERVER_CLASS: Final = "DagsterWebserver"
 _STARTER: Final = "open_ipc_subprocess"
 #: The method of uvicorn's server that handles signals.
@@ -71,13 +71,13 @@ def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes, at_exit: Ca
 
 
 def leave_out_of_collections() -> None:
-    """Let garbage collections pass over what is loaded now: they searched Dagster's modules for 170 ms, within one answer."""
+    """Let garbage collections pass over what is loaded now: they searched Dagster's modules for 170 ms, within an answer."""
     gc.collect()
     gc.freeze()
 
 
 def webserver_with(make_routes: MakeRoutes) -> type[Any]:
-    """Dagster's web server with more routes, before its own, whose last one takes every path. Raises `DagsterDiffers`."""
+    """Dagster's web server with more routes, before its own, whose last route takes every path. Raises `DagsterDiffers`."""
     try:
         from dagster_webserver.webserver import DagsterWebserver
     except ImportError as error:
@@ -122,10 +122,10 @@ def with_our_webserver(command: Sequence[str]) -> list[str]:
 
 
 def leave_out_wrong_warnings(home: Path, folder: Path) -> None:
-    """Leave out what `dagster dev` warns of and what is not so for `databuild dev`; every other warning stays.
+    """Leave out warnings of `dagster dev` that are wrong for `databuild dev`; every other warning stays.
 
-    `dg dev` is no replacement, because it has no pages. And the settings of the project are those of its home, which has a link
-    to them; Dagster compares only the folders.
+    `dg dev` is no replacement, because it has no pages. And the home uses the settings of the project, by a link to their file;
+    Dagster compares only the folders.
     """
     warnings.filterwarnings("ignore", _SUPERSEDED, dagster.SupersessionWarning)
     own = [folder / name for name in _SETTINGS if (folder / name).exists()][:1]
@@ -137,7 +137,7 @@ def leave_out_wrong_warnings(home: Path, folder: Path) -> None:
 def run_dev() -> None:
     """Run `dagster dev`; leaves the process at its end. Raises `DagsterDiffers`.
 
-    The arguments of this process are the address of our pages and then those of `dagster dev`. The address is shown when
+    The arguments of this process are the address of our pages and then the arguments of `dagster dev`. The address is shown when
     Dagster begins its web server, because Dagster may refuse its arguments before that.
     """
     pages, *arguments = sys.argv[1:]

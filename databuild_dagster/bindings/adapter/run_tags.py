@@ -1,4 +1,4 @@
-"""The tags of Dagster runs: ours, and those of Dagster that show how a run was started."""
+"""The tags of Dagster runs: databuild's tags, and Dagster's tags that show how a run was started."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -19,7 +19,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 
 #: The name of the asset check for taints, the same for every asset of ours.
 TAINT_CHECK: Final = "no_tainted_partitions"
-#: Dagster's pages show no tag with this prefix; runs are found by such tags as by others (decision 0051).
+#: Dagster's pages show no tag with this prefix; runs are found by such tags as by any tag (decision 0051).
 _HIDDEN: Final = f"{HIDDEN_TAG_PREFIX}databuild_"
 #: The launch that a run hosts. The store has its refs and job runs.
 LAUNCH_TAG: Final = f"{_HIDDEN}launch"
@@ -72,7 +72,7 @@ def is_by_person(tags: Mapping[str, str]) -> bool:
 
 
 def partition_tags(partition_keys: Sequence[str | None]) -> dict[str, str]:
-    """The tags of a run over partition keys in their order: one key, or a range that spans them.
+    """The tags of a run over partition keys in their order: a single key, or a range that spans them.
 
     A partitioned run always has them: Dagster crashes without them as soon as an upstream has been materialized.
     """

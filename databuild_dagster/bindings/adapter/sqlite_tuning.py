@@ -1,11 +1,11 @@
 """Makes Dagster's own SQLite writes cheap in processes of ours: 7-50 ms each become 1-3 ms.
 
 Dagster creates an SQLAlchemy engine and a connection for every event. Each write therefore compiles its statements again,
-and closing the last connection costs a checkpoint, two fsyncs and the removal of the WAL. This module keeps one engine and
-one connection per file, and a commit does not wait for the disk. After a power loss Dagster may lack its last events; our
+and closing the last connection costs a checkpoint, two fsyncs and the removal of the WAL. This module keeps an engine and
+a connection per file, and a commit does not wait for the disk. After a power loss Dagster may lack its last events; our
 own store is not affected.
 
-No other module outside of `store` imports SQLAlchemy. This one does because it tunes Dagster's connections.
+No other module outside of `store` imports SQLAlchemy. This module does because it tunes Dagster's connections.
 """
 
 import os
@@ -23,7 +23,7 @@ MAX_KEPT_OPEN = 16
 
 
 class _KeptEngine:
-    """The engine of one file, with the file's identity: another file at the same path needs another engine."""
+    """The engine of a file, with the file's identity: a new file at the same path needs a new engine."""
 
     def __init__(self, url: str, path: str, options: dict[str, Any]) -> None:
         # Dagster's storages write under their own locks, one at a time. A concurrent reader gets a second connection,
@@ -38,7 +38,7 @@ class _KeptEngine:
         self._file: tuple[int, int] | None = None
 
     def is_of_the_same_file(self) -> bool:
-        """Whether the open file is the one at the path."""
+        """Whether the open file is still the file at the path."""
         try:
             found = os.stat(self._path)
         except FileNotFoundError:

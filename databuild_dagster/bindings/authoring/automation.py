@@ -1,9 +1,9 @@
 """Facts of the store become conditions of Dagster's declarative automation, and a sensor that evaluates them.
 
 Dagster's own conditions see materializations and runs. With them alone automation starts Dagster runs that only find
-out that another run is building, or that nothing may be built. One of our conditions asks the store once for all
-partitions in question. Dagster's daemon evaluates its own conditions only, so a sensor evaluates ours where the code
-is.
+out that a different run is building, or that nothing may be built. A condition of this module asks the store once for all
+partitions in question. Dagster's daemon evaluates its own conditions only, so a sensor evaluates databuild's conditions
+where the code is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,10 +27,10 @@ from databuild_dagster.store.queries.planning import Standing
 
 #: The sensor's name in Dagster, or the name of the first of several.
 AUTOMATION: Final = "databuild_automation"
-#: Assets that Dagster lets one such sensor have.
+#: Assets that Dagster lets such a sensor have.
 MAX_ASSETS_PER_SENSOR = 500
 
-#: From refs to those for which the condition is true.
+#: From refs to the refs for which the condition is true.
 _Which = Callable[[Engine, Sequence[Ref]], set[Ref]]
 
 
@@ -125,9 +125,9 @@ def unclaimed() -> StoreCondition:
 
 
 def any_deps_not_live() -> BuiltinAutomationCondition[Any]:
-    """An input partition is not there: one of ours is not Live, one of a plain asset is not materialized.
+    """An input partition is missing: a partition of ours is not Live, a partition of a plain asset is not materialized.
 
-    Partitions that are requested in the same tick count as there: one Dagster run builds both in order.
+    Partitions that are requested in the same tick are not missing: the same Dagster run builds both in order.
     """
     here = ~live() & (dg.AutomationCondition.missing() | ~never_built())
     return dg.AutomationCondition.any_deps_match(here & ~dg.AutomationCondition.will_be_requested()).with_label(
@@ -189,7 +189,7 @@ def automation_sensors(
 
 
 def needs_the_store(condition: dg.AutomationCondition[Any] | None) -> bool:
-    """Whether one of our conditions is part of it."""
+    """Whether a condition of this module is part of `condition`."""
     return condition is not None and any(isinstance(part, StoreCondition) for part in _tree(condition))
 
 

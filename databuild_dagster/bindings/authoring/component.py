@@ -1,7 +1,7 @@
 """A `defs.yaml` becomes `build_definitions(…)` on the files or modules that it names.
 
-A dg project is one code location, with one orchestrator, one warehouse and one Spark. The components of a project share
-these, and settings that differ are refused.
+A dg project is a single code location. Its components share an orchestrator, a warehouse and a Spark, and settings that
+differ are refused.
 """
 
 import re
@@ -98,7 +98,7 @@ class SparkAttributes(dg.Model, dg.Resolvable):
 
 
 class LimitAttributes(dg.Model, dg.Resolvable):
-    """How much one tick of the orchestrator may start."""
+    """How much a tick of the orchestrator may start."""
 
     launches: Annotated[int, described("Launches buffered by one tick.")] = _LIMITS.launches
     open_launches: Annotated[int, described("Launches open at once.")] = _LIMITS.open_launches
@@ -106,7 +106,7 @@ class LimitAttributes(dg.Model, dg.Resolvable):
     executors: Annotated[int, described("Executors of one operation, queued or running at once.")] = _LIMITS.executors
 
 
-#: The types of the settings whose values a file writes in another way than Python.
+#: The types of the settings whose values are written differently in a file than in Python.
 _IN_YAML: Mapping[str, object] = {"spark": SparkAttributes | None, "limits": LimitAttributes | None}
 
 
@@ -210,7 +210,7 @@ class DatabuildComponent(dg.Component, _Attributes, dg.Resolvable):
         )
 
     def _shared(self, context: dg.ComponentLoadContext, place: str) -> "_Shared":
-        """The settings of the project's first component, if this one's are the same. Raises `InvalidAsset`."""
+        """The settings of the project's first component. Raises `InvalidAsset` if this component's settings differ."""
         given = {name: getattr(self, name) for name in _SHARED}
         given["location"] = self.location or context.defs_module_name.partition(".")[0]
         project = context.component_tree.state_tracker

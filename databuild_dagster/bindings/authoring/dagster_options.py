@@ -49,7 +49,7 @@ REFUSED_OF_MULTI: Final[Mapping[str, str]] = {
 
 
 class Refused(TypedDict, total=False):
-    """The arguments of `REFUSED`, by name, so that a type checker still finds a misspelt one."""
+    """The arguments of `REFUSED`, by name, so that a type checker still finds a misspelt name."""
 
     auto_materialize_policy: Any
     check_specs: Any
@@ -82,7 +82,7 @@ class RefusedOfMulti(TypedDict, total=False):
 
 
 def refuse_options(asset_name: str, given: Mapping[str, Any], refused: Mapping[str, str], known: Iterable[str]) -> None:
-    """Raises `InvalidAsset` for an argument that has no meaning here, with the replacement; `known` are those that have one."""
+    """Raises `InvalidAsset` for an argument that has no meaning here, with the replacement; `known` are the valid arguments."""
     for name, value in given.items():
         if name not in refused:
             near = get_close_matches(name, [*known, *refused], 1)

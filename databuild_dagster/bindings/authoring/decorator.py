@@ -1,4 +1,4 @@
-"""`@databuild_asset` and `@databuild_multi_asset`: a function from frames to one frame, or several, becomes Dagster assets."""
+"""`@databuild_asset` and `@databuild_multi_asset`: a function from frames to a frame, or several, becomes Dagster assets."""
 
 from __future__ import annotations
 
@@ -120,22 +120,22 @@ def databuild_asset(
 
     Batched, inputs whose partitions depend on the output's key have the column `partition_key`, the output's key. The
     result must have it too; it is removed before writing. `blocking_checks` are functions from the new rows to a bool,
-    an `AssetCheckResult` or the wrong rows; an instance that does not pass never becomes live. Columns may be added and
-    widened from one instance to the next; with `allow_schema_change` they may change freely.
+    an `AssetCheckResult` or the wrong rows; an instance that does not pass never becomes live. Each instance may add and
+    widen columns; with `allow_schema_change` columns may change freely.
 
     `subscribe` names the sources whose new live partitions create wants for this asset: inputs, which all have to be
-    live, or other assets, which only wake it. With `follow_late` a source's new instance rebuilds the live partitions
+    live, or further assets, which only wake it. With `follow_late` a source's new instance rebuilds the live partitions
     made of it. With `skip_empty` a partition whose sources (or else inputs) are all empty is empty too, without a call.
 
-    With `parts`, `ByFile(…)` or `ByKey(…)`, several calls build a partition, each from a part of one input. A failed
-    call fails the partition, the results of the others are kept, and the retry repeats only the failed calls.
+    With `parts`, `ByFile(…)` or `ByKey(…)`, several calls build a partition, each from a part of the same input. A failed
+    call fails the partition, the results of successful calls are kept, and the retry repeats only the failed calls.
 
     `publish`, `Iceberg(…)` or `Delta(…)`, keeps a table of the live partitions for other engines; False makes none where
     `build_definitions` has a default.
 
     With `sample`, the pages may show a few rows of a partition to people who ask for them.
 
-    The arguments of Dagster's `@asset` mean what they mean there; those of a step are for all partitions that it builds.
+    The arguments of Dagster's `@asset` mean what they mean there; a step's arguments are for all partitions that it builds.
 
     Raises `InvalidAsset` for options that do not fit together, and for an argument of `@asset` that means nothing here.
     """
@@ -214,7 +214,7 @@ def databuild_multi_asset(
     skip_empty: bool = False,
     **options: Unpack[MultiAssetOptions],
 ) -> _Decorate:
-    """Declare several assets that one function builds together (rule 6.2).
+    """Declare several assets that a function builds together (rule 6.2).
 
     `outs` names the outputs. Each spec may have its own group, description, owners, code version and so on, and deps
     that must be live for that output alone. The function returns a dict with a frame or `EMPTY` for each output. The
@@ -282,7 +282,7 @@ def databuild_multi_asset(
 
 
 def options_of(decorator: Callable[..., Any]) -> list[str]:
-    """The options that a decorator takes, those of features among them."""
+    """The options that a decorator takes, including the options of features."""
     return [
         *(name for name in inspect.signature(decorator).parameters if name != "options"),
         *settings.asset_settings(),
@@ -345,7 +345,7 @@ def _check_outs(
 
 
 def _refuse_second_mappings(name: str, outs: Mapping[str, dg.AssetSpec], read: Collection[dg.AssetKey]) -> None:
-    """A dependency that all outputs share has one mapping. Raises `InvalidAsset`."""
+    """A dependency that all outputs share has a single mapping. Raises `InvalidAsset`."""
     for out, spec in outs.items():
         for dep in spec.deps:
             if dep.asset_key in read and dep.partition_mapping is not None:
@@ -372,7 +372,7 @@ class OfTheStep:
 
 
 def as_dagster_asset(specs: Sequence[dg.AssetSpec], body: AssetBody, step: OfTheStep) -> DatabuildAsset:
-    """The asset with one output per spec, and a check per gate."""
+    """The asset with an output per spec, and a check per gate."""
     backfill_policy = step.backfill_policy
     if backfill_policy is None and specs[0].partitions_def is not None:
         # One Dagster run costs seconds and hosts any number of partitions, which fail separately.

@@ -10,7 +10,7 @@ from dagster import JobDefinition, SensorDefinition
 
 from databuild_dagster.bindings.building.deployment import Deployment
 
-#: The assets of one `Definitions`, as `build_definitions` takes them.
+#: The assets of a `Definitions`, as `build_definitions` takes them.
 Assets = Sequence[Any]
 
 

@@ -1,4 +1,4 @@
-"""`build_definitions`: assets, ours and plain ones, become Dagster `Definitions` with an orchestrator.
+"""`build_definitions`: databuild assets and plain assets become Dagster `Definitions` with an orchestrator.
 
 Our resources have our own keys, so that the result merges with other Definitions. No executor is set, because two
 Definitions with executors do not merge.
@@ -38,19 +38,19 @@ def build_definitions(
     location: str | SharedLocation | None = None,
     **settings: Unpack[GivenSettings],
 ) -> dg.Definitions:
-    """Definitions with the orchestrator sensor running, and one for automation conditions that read the store.
+    """Definitions with a running orchestrator sensor, and a running sensor for automation conditions that read the store.
 
-    `assets` are ours, boundaries and plain ones alike; `translator` changes how they look here. `spark` may be a plain
-    `PySparkResource`. `location` is the name of these definitions in the store, the same in every process that loads
+    `assets` are databuild assets, boundaries and plain assets; `translator` changes how they look here. `spark` may be a plain
+    `PySparkResource`. `location` is the name of the definitions in the store, the same in every process that loads
     them: the calling module's name, `shop.definitions`, unless given; or a `SharedLocation`, for definitions of several modules that
     `Definitions.merge` joins. `warehouse` is a folder or a url such as
-    `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given. `threads` build the partitions of one launch. Dagster
+    `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given. `threads` build the partitions of a launch. Dagster
     shows and keeps `sample_rows` of each partition, none unless asked. `alerts` are sent for wants that miss their SLA. `operations`
-    can run over the datasets, besides those of databuild and of installed packages. `publish`, `Iceberg(…)` or `Delta(…)`, is the
-    default of our assets.
+    can run over the datasets, besides the operations of databuild and of installed packages. `publish`, `Iceberg(…)` or
+    `Delta(…)`, is the default of databuild assets.
 
     Raises `InvalidAsset` for a translation that is not possible, `InvalidOperationType`, ValueError for a setting out
-    of range, or for one besides a `SharedLocation`.
+    of range, or for a setting besides a `SharedLocation`.
     """
     refuse_unknown(build_definitions, settings)
     module = _calling_module()
@@ -158,8 +158,8 @@ def _deployed(asset: Any) -> Any:
 def _calling_module() -> str:
     """The module that called `build_definitions`, with its package; outside of a package, with its folder.
 
-    The file alone decides, so that `-m shop.definitions` and `-f shop/definitions.py` are one location, and the
-    `definitions.py` of two projects are two (decision 0011).
+    The file alone decides, so that `-m shop.definitions` and `-f shop/definitions.py` are the same location, and the
+    `definitions.py` of two projects are two locations (decision 0011).
     """
     frame = sys._getframe(2)
     path = Path(frame.f_code.co_filename)

@@ -1,7 +1,7 @@
 """A code location becomes a loaded repository in this process, found exactly as `dagster` finds it.
 
 Options (-m, -f, -w), the search in the working directory (workspace.yaml, `[tool.dagster]` of pyproject.toml) and the
-loaders are Dagster's. Its errors become one sentence each.
+loaders are Dagster's. Each of its errors becomes a sentence.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class CannotLoad(Exception):
 
 @dataclass(frozen=True)
 class CodeLocation:
-    """One loaded code location."""
+    """A loaded code location."""
 
     #: As Dagster names it.
     name: str
@@ -52,7 +52,7 @@ def load_code_locations(
 
 
 def the_code_location(locations: Sequence[CodeLocation], name: str | None = None) -> CodeLocation:
-    """The location of that name, or the only one with `build_definitions`. Raises `CannotLoad`."""
+    """The location of that name, or the only location with `build_definitions`. Raises `CannotLoad`."""
     if name is not None:
         for location in locations:
             if name == location.name or (location.deployment is not None and name == location.deployment.location):

@@ -37,9 +37,9 @@ def prepare_machine(
     *,
     rebuild: bool = False,
 ) -> None:
-    """Check that this machine can build these refs and their inputs, and open Spark while wants are recorded.
+    """Check that this machine can build `refs` and their inputs, and open Spark while wants are recorded.
 
-    `datasets` are the registered ones of all locations. Nothing is checked when all refs are live, unless `rebuild`.
+    `datasets` are the registered datasets of all locations. Nothing is checked when all refs are live, unless `rebuild`.
     Raises `JavaMissing`, `SailMissing`, `SparkUnreachable`, `WarehouseOutOfReach`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble`
     or `RootOfAnother`, and what the settings of features refuse.
     """
@@ -87,7 +87,7 @@ def _check_reach(spark: DatabuildSpark, instance: DagsterInstance, warehouse: Wa
 
 
 def _bodies(location: CodeLocation, needed: set[str]) -> list[AssetBody]:
-    """The functions of a location's assets among the needed ones."""
+    """The functions of a location's assets that are needed."""
     return [
         body
         for assets_def in location.repository.asset_graph.assets_defs

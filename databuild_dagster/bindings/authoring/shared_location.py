@@ -1,7 +1,7 @@
 """`SharedLocation`: the settings of a code location become its orchestrator and resources, once for all of its definitions.
 
-`Definitions.merge` unites objects that are identical and refuses others, so definitions that are to be merged need the same
-objects. Components of one project share them in the same way.
+`Definitions.merge` unites identical objects and refuses different objects of the same name, so definitions that are to be
+merged need the same objects. Components of a project share them in the same way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PYSPARK_KEYS = ("pyspark", "lazy_pyspark", "spark")
 
 
 def deployment_of(location: str, given: Mapping[str, Any], place: str) -> Deployment:
-    """The deployment with these settings; `place` names where they were given.
+    """The deployment with the `given` settings; `place` names where they were given.
 
     Raises ValueError for a setting out of its bounds, and what the settings of features raise.
     """
@@ -93,7 +93,7 @@ def location_parts(deployment: Deployment) -> LocationParts:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """One of the definitions of a location."""
+    """A part of a location: the `Definitions` of a single module or component."""
 
     automation_name: str
     assets: frozenset[AssetKey]
@@ -101,10 +101,10 @@ class _Member:
 
 
 class SharedLocation:
-    """One code location whose definitions are written in several modules.
+    """A code location whose definitions are written in several modules.
 
-    Give it to each `build_definitions(…, location=shop)`, and join the results by `Definitions.merge`: they have one orchestrator,
-    one warehouse, one Spark and one name in the store. The settings are those of `build_definitions`.
+    Give it to each `build_definitions(…, location=shop)`, and join the results by `Definitions.merge`: they share an orchestrator,
+    a warehouse, a Spark and a name in the store. It takes the same settings as `build_definitions`.
     """
 
     def __init__(self, name: str, **settings: Unpack[GivenSettings]) -> None:
@@ -121,14 +121,14 @@ class SharedLocation:
         return self.parts.deployment.location
 
     def automation_name(self, assets: Iterable[Any], module: str) -> str:
-        """The name of the sensor that evaluates these assets' conditions: one of its own for each of the definitions."""
+        """The name of the sensor that evaluates the conditions of `assets`, different for each of the definitions."""
         others = {member.automation_name for member in self._others(_keys_of(assets))}
         of_the_module = re.sub(r"\W+", "_", f"{AUTOMATION}_{module}")
         names = [AUTOMATION, of_the_module, *(f"{of_the_module}_{n}" for n in range(2, len(others) + 2))]
         return next(name for name in names if name not in others)
 
     def add(self, definitions: Definitions, automation_name: str) -> None:
-        """Take up definitions. They replace those that a module made with the same assets when it was loaded before."""
+        """Add definitions. They replace earlier definitions of the same assets, which a module made when it was loaded before."""
         keys = _keys_of(definitions.assets or ())
         self._members = [*self._others(keys), _Member(automation_name, keys, definitions)]
 

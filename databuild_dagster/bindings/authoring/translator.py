@@ -22,10 +22,10 @@ class DatabuildTranslator:
     """The look in Dagster of assets given to `build_definitions(…, translator=…)`; override `get_asset_spec`."""
 
     def get_asset_spec(self, spec: AssetSpec) -> AssetSpec:
-        """The spec of one asset, or of one output of a multi-asset; change the given one.
+        """The spec of an asset, or of an output of a multi-asset: `spec`, or a changed copy.
 
         Key, group, description, tags, kinds, owners, metadata, code version and automation condition may change; deps
-        follow translated keys. Changed deps or partitions, and two assets with one key, raise `InvalidAsset`.
+        follow translated keys. Changed deps or partitions, and two assets with the same key, raise `InvalidAsset`.
         """
         return spec
 

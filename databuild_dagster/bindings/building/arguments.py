@@ -31,7 +31,7 @@ from databuild_dagster.warehouse.file_index import FilesRead
 
 @dataclass
 class Arguments:
-    """Fills the parameters of one asset's function, call by call."""
+    """Fills the parameters of an asset's function, call by call."""
 
     context: AssetExecutionContext
     body: AssetBody
@@ -44,7 +44,7 @@ class Arguments:
 
     @property
     def dataset(self) -> DatasetSpec:
-        """One of the outputs, which all have the same inputs."""
+        """Any of the outputs, which all have the same inputs."""
         return next(iter(self.datasets.values()))
 
     def of(
@@ -55,7 +55,7 @@ class Arguments:
         folder: str,
         given: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """The argument of each parameter; one in `given` is not read.
+        """The argument of each parameter; a parameter in `given` is not read.
 
         Data that Spark reads for a batch needs `folder` until the results are written.
         """
@@ -105,12 +105,12 @@ class Arguments:
         return self.frames.read([pinned[ref] for ref in refs], asset, How(FrameKind.SPARK))
 
     def are_current(self, uuids: Mapping[Ref, str]) -> bool:
-        """Whether a read would return these instances now; given as input ref to uuid."""
+        """Whether a read would return the given instances now; `uuids` maps input ref to uuid."""
         pinned = self.finder.pin(uuids) if uuids else {}
         return all(pinned[ref].uuid == uuid and pinned[ref].state is InstanceState.LIVE for ref, uuid in uuids.items())
 
     def split_input(self, name: str, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> "SplitInput":
-        """The input of one lot that its parts share."""
+        """The input of a lot that its parts share."""
         parameter = next(parameter for parameter in self.body.parameters if parameter.name == name)
         return SplitInput(self, parameter, run, inputs)
 
@@ -162,7 +162,7 @@ class Arguments:
 
 @dataclass
 class SplitInput:
-    """The one input that the parts of a lot share."""
+    """The only input that the parts of a lot share."""
 
     arguments: Arguments
     parameter: Parameter

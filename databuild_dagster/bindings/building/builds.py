@@ -1,6 +1,6 @@
-"""One call of an asset's function, from pinned inputs to written instances, in a thread besides other calls.
+"""A call of an asset's function, from pinned inputs to written instances, in a thread besides further calls.
 
-A call builds one job run, or a whole batch of them. It returns the result of each and never raises. The step's thread
+A call builds a job run, or a whole batch of job runs. It returns the result of each and never raises. The step's thread
 alone reports to the engine.
 """
 
@@ -34,12 +34,12 @@ from databuild_dagster.warehouse.storage import protocol_of
 #: Failures of the function or of all its rows: a call for fewer partitions would repeat them.
 _OF_ALL = (BadResult, BadPartitionKeyColumn, ColumnsAlike, SchemaChanged, BadFilter)
 
-#: Job runs of a call whose manifests are written to a bucket while the step reports those before them.
+#: Job runs of a call whose manifests are written to a bucket while the step reports the job runs before them.
 PUBLISHED_AT_ONCE = 100
 
 
 class Builder:
-    """Builds the job runs of one step."""
+    """Builds the job runs of a step."""
 
     def __init__(self, tools: Tools, *, threads: int) -> None:
         self._tools = tools
@@ -54,7 +54,7 @@ class Builder:
         )
 
     def units(self, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs]) -> list[tuple[HostedRun, ...]]:
-        """The calls that build these job runs; with `skip_empty`, runs with empty inputs have a call of their own."""
+        """The calls that build `runs`; with `skip_empty`, job runs with empty inputs have a call of their own."""
         if not self._body.is_batched:
             return [(run,) for run in runs]
         passing = {run.id for run in runs if self._passes_on(run, inputs)}
@@ -72,9 +72,9 @@ class Builder:
         return {source.asset for source in arc.sources} if isinstance(arc, ArcSpec) else set()
 
     def build(self, runs: tuple[HostedRun, ...], inputs: Mapping[Ref, Inputs]) -> Attempt:
-        """Call the function once for all of these job runs, and write its results.
+        """Call the function once for all job runs of the unit, and write its results.
 
-        The units in `again` of the attempt are always smaller than this one.
+        The units in `again` of the attempt are always smaller than this unit.
         """
         stopped = tuple(Stopped(run, why) for run in runs if (why := self.stops.why(run)) is not None)
         ended = {result.run for result in stopped}
@@ -233,7 +233,7 @@ class Builder:
         return Attempt(tuple(missed), (tuple(others),) if others else ())
 
     def _error(self, call: Call, error: BaseException) -> Attempt:
-        """A failed batch is halved until the guilty ref is alone: one bad day does not fail its neighbors."""
+        """A failed batch is halved until the guilty ref is alone: a bad day does not fail its neighbors."""
         if self.stops.are_all(call.runs):
             return Attempt(tuple(Stopped(run, self.stops.why(run) or "") for run in call.runs))
         lost = is_lost(error)

@@ -1,4 +1,4 @@
-"""One call of an asset's function: its job runs, its results so far, and the tools that all calls of a step share."""
+"""A call of an asset's function: its job runs, its results so far, and the tools that all calls of a step share."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ from databuild_dagster.warehouse.layout import Warehouse
 
 @dataclass
 class Call:
-    """One call of the function and its results so far."""
+    """A call of the function and its results so far."""
 
     runs: tuple[HostedRun, ...]
     #: Ref to input ref to the uuid that was read.
@@ -38,7 +38,7 @@ class Call:
     verdicts: dict[Ref, list[Verdict]] = field(default_factory=dict)
     #: The manifests of a lot's parts, which are in place already.
     children: tuple[str, ...] = ()
-    #: The files of these parts together.
+    #: The files of all parts together.
     whole: manifest.Manifest | None = None
 
     @property
@@ -53,7 +53,7 @@ class Call:
         return [ref for run in self.runs for ref in run.refs if asset_of(ref) == asset]
 
     def closed(self, run: HostedRun) -> str | None:
-        """The blocking verdicts on a job run, as one text."""
+        """The blocking verdicts on a job run, as a single text."""
         against = [
             f"check {verdict.gate} of {ref}: {verdict.why}"
             for ref in run.refs
@@ -109,7 +109,7 @@ class Tools:
 
 
 def _reason_of(error: BaseException) -> BaseException:
-    """An author may ask for a retry because of another error."""
+    """The error to judge: the cause of a retry that the author requested, if it has a cause, else `error`."""
     return error.__cause__ if isinstance(error, RetryRequested) and error.__cause__ is not None else error
 
 
@@ -124,7 +124,7 @@ class Stops:
         self._together: dict[str, tuple[HostedRun, ...]] = {}
 
     def begin(self, runs: tuple[HostedRun, ...]) -> None:
-        """Record that one call builds these job runs."""
+        """Record that a single call builds the job runs."""
         self._together.update((run.id, runs) for run in runs)
 
     def stop(self, job_run_id: str, why: str) -> None:
@@ -200,7 +200,7 @@ class Leftovers:
                 self._context.log.warning(f"The files of {ref} could not be removed: {error}")
 
     def drop(self, staged: Iterable[Staged]) -> None:
-        """No manifest will list these results: files that Spark wrote into the warehouse itself are removed."""
+        """Remove the files that Spark wrote into the warehouse for results that no manifest will list."""
         paths = {path for result in staged if result.reach is not None for path in result.paths}
         try:
             removing.remove_from_attempts(paths)

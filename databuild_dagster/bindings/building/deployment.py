@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 #: Seconds between two ticks. Dagster's daemon does not evaluate a sensor more often.
 MIN_INTERVAL_SECONDS: Final = 5
-#: Partitions of one launch that are built at the same time, by threads of one Spark session. For 100 days four threads
-#: took 8.8 s and one took 16.1 s; more threads wait for Spark's own cores.
+#: Partitions of a launch that are built at the same time, by threads of a shared Spark session. For 100 days four threads
+#: took 8.8 s and one thread took 16.1 s; more threads wait for Spark's own cores.
 DEFAULT_THREADS = 4
-#: How long a Dagster run waits for refs that others build before it fails (rule 8.3).
+#: How long a Dagster run waits for refs that other runs build before it fails (rule 8.3).
 DEFAULT_DELEGATION_TIMEOUT_SECONDS = 3600.0
 #: Rows that a materialization in the UI shows of its data: Dagster's event log outlives `taint` and `gc`.
 DEFAULT_SAMPLE_ROWS = 0
@@ -102,7 +102,7 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment(Settings):
-    """One code location: its name in the store, and its settings."""
+    """A code location: its name in the store, and its settings."""
 
     location: str = AD_HOC_LOCATION
     #: Whether this Dagster run builds live partitions again, as asked for in the Launchpad (rule 8.7).

@@ -1,7 +1,7 @@
 """A `BuildContext` for direct calls of asset functions in tests.
 
-Nothing is recorded and no Dagster run exists; a question that needs either is refused with a sentence. The context is
-the one of every build.
+Nothing is recorded and no Dagster run exists; a question that needs either is refused with a sentence. Builds use the
+same class of context.
 """
 
 import logging
@@ -36,10 +36,10 @@ def build_context(
 ) -> BuildContext:
     """The context to call an asset's function with, in a test: `orders(build_context(partition_key="2024-01-29"))`.
 
-    `partition_keys` are those of a batch. With `asset`, the context also has its refs, outputs and time windows.
-    `inputs` are the frames, by ref, that `context.read` returns: several are united, a missing one is a `DepMiss`, as
+    `partition_keys` are the keys of a batch. With `asset`, the context also has its refs, outputs and time windows.
+    `inputs` are the frames, by ref, that `context.read` returns: several are united, a missing frame is a `DepMiss`, as
     in a build. `context.resources` are `resources`; `context.spark` is `spark`, or the session of `materialize()`;
-    `context.instance` is `instance`, or an ephemeral one. Read metadata that the function adds with
+    `context.instance` is `instance`, or an ephemeral instance. Read metadata that the function adds with
     `context.output_metadata(ref)`.
 
     Raises ValueError for keys that do not fit the asset.

@@ -1,4 +1,4 @@
-"""The job runs of one launch in a step: a few threads build them, and the step's thread reports them.
+"""The job runs of a launch in a step: a few threads build them, and the step's thread reports them.
 
 The engine decides first. A result that it rejects is not reported to Dagster.
 """
@@ -51,7 +51,7 @@ _Ended = TypeVar("_Ended", bound=Built | Missed | Failed)
 
 
 def end_open_launches(dagster_run_id: str | None = None) -> None:
-    """End the launches that steps of this process left open: those of one Dagster run, or all.
+    """End the launches that steps of this process left open: the launches of a Dagster run, or all.
 
     An interrupt while Dagster writes an event makes Dagster drop the step's generator without closing it; its launch
     would stay alive as long as its process.
@@ -85,7 +85,7 @@ class Progress:
 
 @dataclass(eq=False)
 class HostedLaunch:
-    """One launch that the step hosts, until each of its job runs has ended."""
+    """A launch that the step hosts, until each of its job runs has ended."""
 
     id: str
     job_runs: Sequence[HostedRun]
@@ -98,9 +98,9 @@ class HostedLaunch:
     #: The code location, whose launches an outage holds back.
     location: str
     _threads: DaemonThreads[Attempt] | None = None
-    #: The first refs that failed with an error and a traceback. One outage gives each partition of a launch the same.
+    #: The first refs that failed with an error and a traceback. An outage gives each partition of a launch the same error.
     _told: dict[tuple[str, str], str] = field(default_factory=dict)
-    #: Another thread ends the launch.
+    #: A different thread ends the launch.
     _is_abandoned: bool = False
 
     def __post_init__(self) -> None:
@@ -172,7 +172,7 @@ class HostedLaunch:
     # Reports
 
     def _report(self, results: Sequence[Result]) -> Iterator[Any]:
-        """Report to the engine, then to Dagster, each kind of result in one command."""
+        """Report to the engine, then to Dagster, each kind of result in a single command."""
         built, missed, failed = list[Built](), list[Missed](), list[Failed]()
         for result in results:
             match result:
@@ -253,7 +253,7 @@ class HostedLaunch:
     # The end of job runs that this step cannot finish
 
     def _stop(self, why: str) -> None:
-        """Stop all job runs here, and wait for their threads; results that these still return are rejected."""
+        """Stop all job runs here, and wait for their threads; results that the threads still return are rejected."""
         for job_run_id in list(self._unfinished):
             self.builder.stops.stop(job_run_id, why)
         # Once only: Dagster may close the generator after the launch was abandoned, and Ctrl-C ends the wait.
@@ -264,7 +264,7 @@ class HostedLaunch:
             )
 
     def _end(self, why: str, *, as_failure: bool, owned: Owned | None = None) -> None:
-        """End the unfinished job runs, so that others need not wait for their leases to lapse."""
+        """End the unfinished job runs, so that other runs need not wait for their leases to lapse."""
         ids_left = sorted(self._unfinished)
         if not ids_left:
             return

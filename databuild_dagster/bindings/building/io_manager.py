@@ -1,6 +1,6 @@
-"""The IO manager by which plain Dagster assets and asset checks read ours: a frame of canonical instances, no writes.
+"""The IO manager by which plain Dagster assets and asset checks read databuild assets: a frame of canonical instances, no writes.
 
-One partition or many come as one frame, of the kind that the parameter is annotated with. Our own assets do not use it:
+A partition or many come as a single frame, of the kind that the parameter is annotated with. databuild assets do not use it:
 they read exactly the instances that their job run pinned.
 """
 

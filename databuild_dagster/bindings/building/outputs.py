@@ -49,7 +49,7 @@ class _Draft(NamedTuple):
 
 
 class Outputs:
-    """The outputs of all calls of one step."""
+    """The outputs of all calls of a step."""
 
     def __init__(self, tools: Tools, stops: Stops, leftovers: Leftovers) -> None:
         self._tools = tools
@@ -114,7 +114,7 @@ class Outputs:
             self.check_columns(ref, result_of_ref)
 
     def check_columns(self, ref: Ref, staged: Staged, *, from_now_on: bool = False) -> None:
-        """Compare with the newest live instance, and with those of this step. Raises `SchemaChanged`, `ColumnsAlike`."""
+        """Compare with the newest live instance, and with instances of this step. Raises `SchemaChanged`, `ColumnsAlike`."""
         asset = asset_of(ref)
         with self._columns_lock:
             check_schema(staged.schema, ref, self._columns_of(asset), may_change=self._body.allow_schema_change)
@@ -150,7 +150,7 @@ class Outputs:
     def _ask(
         self, gate: Gate, staged: Mapping[str | None, Staged], call: Call, context: BuildContext
     ) -> Verdict | Mapping[str | None, Verdict]:
-        """One verdict on all of them, or one per key. An error of a gate is a verdict too."""
+        """A verdict on all partitions together, or a verdict per key. An error of a gate is a verdict too."""
         is_batched = self._body.is_batched
         try:
             arguments = {
@@ -288,7 +288,7 @@ REFUSED_PARTS: Mapping[str, str] = {
 def unwrapped(answer: Any, job: str, context: BuildContext) -> Any:
     """What a function returned, with the frame in place of Dagster's result around it; its metadata go to the materialization.
 
-    A multi-asset's dict may have one for each output. Raises `BadResult` for a part of the result that has no meaning here.
+    A multi-asset's dict may have such a result for each output. Raises `BadResult` for a part that has no meaning here.
     """
     if not isinstance(answer, Mapping):
         return _frame_of(answer, job, context, None)

@@ -41,9 +41,9 @@ class Owners:
         self._known: dict[Surrounding, tuple[float, str | None]] = {}
 
     def of(self, error: BaseException) -> Owned | None:
-        """The owner of a failure; None for the partition's own, and for one that a probe does not confirm.
+        """The owner of a failure; None for a failure of the partition itself, or if a probe of the owner succeeds.
 
-        A session that was not opened is a probe that has failed.
+        A session that was not opened counts as a failed probe.
         """
         owner = owner_of(error)
         if owner is None:

@@ -1,8 +1,8 @@
-"""The step of every asset of ours, which every build passes (rule 8.1).
+"""The step of every databuild asset, which every build passes (rule 8.1).
 
-The refs that the Dagster run asks for become job runs to build here, refs that others build, and live refs. A few
-threads of one Spark session build the job runs; the step's thread reports each result to the engine and to Dagster at
-once. Then the step waits for the builds of others, and holds nothing.
+The refs that the Dagster run asks for become job runs to build here, refs that other runs build, and live refs. A few
+threads of a shared Spark session build the job runs; the step's thread reports each result to the engine and to Dagster at
+once. Then the step waits for the builds of other runs, and holds nothing.
 """
 
 import typing
@@ -50,9 +50,9 @@ from databuild_dagster.spark.memory_frames import FrameKind
 from databuild_dagster.spark.session import spark_ui_url, watch_progress
 from databuild_dagster.store.queries.canonical import Canonical
 
-#: How often a run claims refs again that others gave up while it waited.
+#: How often a run claims refs again that other runs gave up while it waited.
 MAX_CLAIMS = 20
-#: Waiting refs that have a line each in the log of a run; one line counts the rest.
+#: Waiting refs that have a line each in the log of a run; a last line counts the rest.
 MAX_WARNINGS = 50
 #: Data of more partitions or bytes is no value of a result of `materialize()`.
 MAX_PARTITIONS = 100
@@ -106,7 +106,7 @@ class _Step:
         #: Whether a script or a test called `materialize()`.
         self.is_direct = context.job_def.executor_def is dagster_private.execute_in_process_executor
         self.launch_id: str | None = None
-        #: When it first had to wait for others, and its claims of refs that they gave up.
+        #: When the step first had to wait for other runs, and its claims of refs that they gave up.
         self.waiting_since: float | None = None
         self.n_claims = 0
         #: Closed at the end of the step.
@@ -140,7 +140,7 @@ class _Step:
         yield from self._finish(asked, is_launch=hosting.is_launch)
 
     def _check_spark(self, refs: Sequence[Ref]) -> None:
-        """Open and probe a Spark that others run before a claim records anything. Raises `Failure` with its sentence.
+        """Open and probe a remote Spark before a claim records anything. Raises `Failure` with its sentence.
 
         The refs of a launch are leased already. Its job runs get the same sentence as a transient failure (rule 6.8).
         """
@@ -177,7 +177,7 @@ class _Step:
         return keys
 
     def _with_missing_inputs(self, refs: Sequence[Ref]) -> set[Ref]:
-        """Outputs of a multi-asset that must not delay the buildable ones (rule 6.2)."""
+        """Outputs of a multi-asset that must not delay the buildable outputs (rule 6.2)."""
         if len(self.datasets) == 1:
             return set()
         return {ref for ref, inputs in self.finder.of(self.datasets, refs).items() if inputs.missing}
@@ -239,12 +239,12 @@ class _Step:
         self.context.log.error(sentence)
 
     def _served(self, uuids: Mapping[Ref, str]) -> Iterator[Any]:
-        """A live instance that another run built counts like one built here."""
+        """Count live instances that other runs built like instances built here."""
         self.progress.live.update(uuids)
         yield from self.painter.reused(uuids, as_materializations=self.is_backfill)
 
     def _wait_for(self, join: Mapping[Ref, str]) -> Generator[Any, None, Hosting | None]:
-        """Wait until others are done; returns the refs that this step has to build after all (rules 8.2, 8.3)."""
+        """Wait until the runs that build `join` are done; returns the refs that this step has to build after all (rules 8.2, 8.3)."""
         if join:
             self.context.log.info(run_messages.joined(list(join)))
         if join and self.waiting_since is None:
@@ -276,7 +276,7 @@ class _Step:
         return None
 
     def _claim(self, refs: Sequence[Ref]) -> Hosting:
-        """Claim refs that others gave up. Raises Dagster's `Failure` after `MAX_CLAIMS` claims."""
+        """Claim refs that other runs gave up. Raises Dagster's `Failure` after `MAX_CLAIMS` claims."""
         self.n_claims += 1
         if self.n_claims > MAX_CLAIMS:
             raise Failure(
@@ -347,7 +347,7 @@ class _Step:
         return [ref for ref, state in self.engine.queries.states(asked).items() if state is not _LIVE]
 
     def _judged(self, left: Sequence[Ref]) -> dict[Ref, NotLive]:
-        """Deny the refs that have failed, also at their dep miss; returns those that wait, with a warning for each."""
+        """Deny the refs that have failed, also at their dep miss; returns the refs that wait, with a warning for each."""
         progress = self.progress
         progress.denied = {ref: sentence for ref in left if (sentence := progress.denied.get(ref)) is not None}
         unexplained = [ref for ref in left if ref not in progress.failed and ref not in progress.denied]
@@ -391,7 +391,7 @@ def _failure_message(progress: Progress) -> str:
 def put_asset_value(
     context: AssetExecutionContext, body: AssetBody, frames: Frames, asset: str, instances: Sequence[Canonical]
 ) -> None:
-    """Put the rows of live instances into the result, as one frame of the kind that the function is annotated to return."""
+    """Put the rows of live instances into the result, as a frame of the kind that the function is annotated to return."""
     n_bytes = sum(instance.bytes or 0 for instance in instances)
     if len(instances) > MAX_PARTITIONS or n_bytes > MAX_BYTES:
         context.log.info(

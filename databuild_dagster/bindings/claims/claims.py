@@ -1,4 +1,4 @@
-"""The job runs that a step hosts: those of its launch, or those that its Dagster run is granted on request (rule 8.1).
+"""The job runs that a step hosts: the job runs of its launch, or job runs that its Dagster run is granted on request (rule 8.1).
 
 Every build passes here before user code runs: launches of the sensor, the UI, backfills, schedules, automation,
 `dagster asset materialize`, `materialize()`.
@@ -49,7 +49,7 @@ class Hosting:
     job_runs: tuple[HostedRun, ...]
     #: Every ref that the Dagster run asked for.
     asked: tuple[Ref, ...]
-    #: Ref to the job run of another launch that builds it.
+    #: Ref to the job run of a different launch that builds it.
     join: Mapping[Ref, str] = field(default_factory=dict)
     #: Ref to the live instance.
     reuse: Mapping[Ref, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def asking(
 
 
 def _is_re_executed(run: DagsterRun) -> bool:
-    """A person re-executed it in the UI. The run copies the tags of its parent, also those of a sensor or schedule."""
+    """Whether a person re-executed the run in the UI. The run copies all tags of its parent, also of a sensor or schedule."""
     automatic = RETRY_NUMBER_TAG in run.tags or BACKFILL_ID_TAG in run.tags
     return run.parent_run_id is not None and not automatic
 
@@ -122,7 +122,7 @@ def claim(
     asking: Asking,
     apart: Apart = lambda refs: set(),
 ) -> Hosting:
-    """Claim refs. Decision and lease are one transaction, so one of several concurrent requests builds.
+    """Claim refs. Decision and lease are one transaction, so only one of several concurrent requests builds.
 
     The refs that `apart` selects get separate job runs.
     """
@@ -151,7 +151,7 @@ def claim_of(
     apart: Apart = lambda refs: set(),
     may_build: bool = True,
 ) -> ClaimRefs:
-    """The command that claims refs of one job, with a job run per partition key and `apart`."""
+    """The command that claims refs of a job, with a job run per partition key and `apart`."""
     set_apart = apart(refs)
     together: dict[tuple[str | None, bool], list[Ref]] = {}
     for ref in refs:
@@ -186,7 +186,7 @@ def take_over(engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: s
 
 
 def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, asking: Asking) -> Hosting | None:
-    """None when the launch belongs to another asset, or has started already (a re-execution)."""
+    """None when the launch is not of this asset, or has started already (a re-execution)."""
     job_runs = engine.queries.job_runs_of_launch(launch_id)
     if not any(asset_of(ref) in datasets for run in job_runs for ref in run.refs):
         return None

@@ -26,7 +26,7 @@ from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.surroundings import Fate
 from databuild_dagster.model.wording import one_line
 
-#: Launches looked up in one query.
+#: Launches per query.
 LAUNCHES_PER_QUERY = 200
 #: How long a run may exist without being submitted, if Dagster's own start timeout is switched off.
 FORGOTTEN_SECONDS = 180
@@ -44,9 +44,9 @@ _STATUS = {
 }
 
 
-#: How Dagster's code server, or an executor whose steps are processes, says that one has ended without an end of its own.
+#: How Dagster's code server, or an executor whose steps are processes, reports a process that ended without reporting its end.
 _CRASH = re.compile(r"was terminated by signal \d+ \((\w+)\)|unexpectedly exited with code -?\d+")
-#: Signals that others send: a person, a container's end, or the kernel for want of memory, which cannot be told apart.
+#: Signals from outside: of a person, a container's end, or the kernel for want of memory, which cannot be told apart.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
 #: In the names of errors of a database driver.
 _OF_DATABASES = ("OperationalError", "InterfaceError")
@@ -81,7 +81,7 @@ class OrderCollector:
         return found
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
-        """Fail the Dagster run of a lost launch, because nothing else would end it. A canceled one gets the message in its log."""
+        """Fail the Dagster run of a lost launch, because nothing else would end it. A canceled run gets the message in its log."""
         run = self._instance.get_run_by_id(dagster_run_id)
         if run is not None and not run.is_finished:
             self._instance.report_run_failed(run, message)
@@ -116,7 +116,7 @@ class OrderCollector:
 
     def _error_of(self, run: dg.DagsterRun) -> tuple[str | None, Fate, bool]:
         """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks; how its
-        process ended; and whether another process marked the run as failed."""
+        process ended; and whether a different process marked the run as failed."""
         if run.status is not dg.DagsterRunStatus.FAILURE:
             return None, Fate.KILLED, False
         for event in self._last_events(run, dg.DagsterEventType.RUN_FAILURE):
@@ -159,14 +159,14 @@ class OrderCollector:
 
 
 def runs_of_launches(instance: dg.DagsterInstance, launch_ids: Sequence[str]) -> list[tuple[str, dg.RunRecord]]:
-    """Each Dagster run that has the tag of one of these launches, the oldest first, with its launch."""
+    """Each Dagster run with the tag of any of the launches, the oldest first, with its launch."""
     found = instance.get_run_records(filters=dg.RunsFilter(tags={LAUNCH_TAG: list(launch_ids)}))
     # Dagster lists the newest first.
     return [(record.dagster_run.tags[LAUNCH_TAG], record) for record in reversed(found)]
 
 
 def run_request(order: LaunchOrder, repository: dg.RepositoryDefinition) -> dg.RunRequest:
-    """The run request of an order. Dagster starts one run per run key, however often it is requested.
+    """The run request of an order. Dagster starts a single run per run key, however often it is requested.
 
     A plain asset's run has its author's configuration.
     """
@@ -194,7 +194,7 @@ IN_PROCESS: Final[dict[str, object]] = {"execution": {"config": {"in_process": {
 
 
 def run_config(job: dg.JobDefinition) -> dict[str, object]:
-    """Execute all steps in one process, because a process per step costs 4.5 s. A job with another executor keeps it."""
+    """Execute all steps in a single process, because a process per step costs 4.5 s. A job with a different executor keeps it."""
     return IN_PROCESS if job.executor_def.name == "multi_or_in_process_executor" else {}
 
 

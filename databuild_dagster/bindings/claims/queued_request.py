@@ -24,7 +24,7 @@ from databuild_dagster.store.queries.planning import Standing
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The refs that one Dagster run asks for, all of assets of ours."""
+    """The refs that a Dagster run asks for, all of databuild assets."""
 
     run: DagsterRun
     asking: Asking
@@ -37,7 +37,7 @@ class Request:
     refs: tuple[Ref, ...]
 
     def by_job(self) -> Iterator[tuple[DatasetSpec, list[Ref]]]:
-        """Each job, as one of its datasets, with the refs asked of it."""
+        """Each job, as any of its datasets, with the refs asked of it."""
         refs: dict[str, list[Ref]] = {}
         for ref in self.refs:
             refs.setdefault(self.datasets[asset_of(ref)].job, []).append(ref)

@@ -16,7 +16,7 @@ from databuild_dagster.warehouse.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class BuiltOutput:
-    """The new instance of one ref. It is written; the engine makes it live."""
+    """The new instance of a ref. It is written; the engine makes it live."""
 
     fact: OutputFact
     manifest: Manifest
@@ -76,10 +76,10 @@ Result = Built | Missed | Failed | Stopped
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The outcome of one call of an asset's function."""
+    """The outcome of a call of an asset's function."""
 
     results: tuple[Result, ...]
-    #: Groups of job runs that need another call, one call per group.
+    #: Groups of job runs that need a further call, one call per group.
     again: tuple[tuple[HostedRun, ...], ...] = ()
     #: Publishes more job runs of the same call, which are finished but for their manifests.
     rest: Callable[[], Attempt] | None = None

@@ -21,13 +21,13 @@ from databuild_dagster.model.wording import few_of, typed
 
 
 def skipped_of(asked: Iterable[Ref], reused: Collection[Ref]) -> list[Ref]:
-    """The refs of one job whose partition key has only reused refs, so that its job run was skipped (rule 8.2)."""
+    """The refs of a job whose partition key has only reused refs, so that its job run was skipped (rule 8.2)."""
     built = {partition_key_of(ref) for ref in asked if ref not in reused}
     return [ref for ref in reused if partition_key_of(ref) not in built]
 
 
 def joined(refs: Sequence[Ref]) -> str:
-    """Another run builds the refs."""
+    """A run elsewhere is building the refs."""
     return f"{few_of(refs)} is being built elsewhere: {MESSAGES[Answer.JOIN]}."
 
 
@@ -37,7 +37,7 @@ def reused(refs: Sequence[Ref]) -> str:
 
 
 def skipped(refs: Sequence[Ref]) -> str:
-    """Each ref of these partition keys was live, so no job ran for them."""
+    """Each ref of the partition keys was live, so no job ran for them."""
     return f"{few_of(refs)}: {SKIPPED_MESSAGE}."
 
 
@@ -52,7 +52,7 @@ def paused(ref: Ref, pause: PauseInForce) -> str:
 
 
 def denied(sentences: Mapping[Ref, str]) -> str:
-    """The run fails because these refs were refused; `sentences` has the reason of each."""
+    """The run fails because refs were refused; `sentences` has the reason of each."""
     are = "was" if len(sentences) == 1 else "were"
     return f"{few_of(list(sentences))} {are} refused. {next(iter(sentences.values()))}"
 
@@ -76,7 +76,7 @@ def gave_way(waiting: Sequence[Ref], needed: Sequence[Ref]) -> str:
 
 
 def stalled(waiting: Mapping[Ref, str | None], seconds: float) -> str:
-    """The time limit is over; `waiting` has the job run that should build each ref, if there is one."""
+    """The time limit is over; `waiting` has the job run that should build each ref, if it exists."""
     ref, job_run = next(iter(waiting.items()))
     builder = f"job run {job_run} of {ref} has not ended" if job_run else f"the next try of {ref} has not begun"
     return (
@@ -129,7 +129,7 @@ class NotLive(NamedTuple):
     has_failed: bool
     #: Whether an open want names it.
     is_wanted: bool
-    #: Its missing inputs, and the open wants for these and for the ref itself.
+    #: Its missing inputs, and the open wants for the inputs and for the ref itself.
     waits_for: tuple[Ref, ...]
     wants: tuple[str, ...]
 

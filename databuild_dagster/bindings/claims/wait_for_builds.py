@@ -28,7 +28,7 @@ POLL_SECONDS = 1.0
 #: A launch that has not begun after this time is started by the waiting run.
 TAKE_OVER_SECONDS = 10.0
 #: A run gives its slot up when it has waited, and a launch has been queued, for one to two times as long. A launch leaves
-#: the queue in a few seconds if a slot is free. The time is random because one freed slot is mostly enough.
+#: the queue in a few seconds if a slot is free. The time is random because a single freed slot is mostly enough.
 GIVE_WAY_SECONDS = 30.0
 
 #: The launch has a slot.
@@ -37,7 +37,7 @@ _BEGINNING = (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)
 
 @dataclass(slots=True)
 class News:
-    """The changes that one look at the store has found."""
+    """The changes that a look at the store has found."""
 
     #: Ref to its live instance.
     live: dict[Ref, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class News:
 
 @dataclass(slots=True)
 class Waiting:
-    """A context manager around the wait of one step. If an error ends the wait, the ledger records the reason."""
+    """A context manager around the wait of a step. If an error ends the wait, the ledger records the reason."""
 
     engine: Engine
     datasets: Mapping[str, DatasetSpec]
@@ -144,7 +144,7 @@ def in_the_way_of(
 ) -> tuple[Ref, ...]:
     """The refs that the awaited refs need and whose launches have been queued for a slot longer than the patience.
 
-    Empty while any of these launches runs.
+    Empty while any launch of the needed refs runs.
     """
     needed_by = launches_not_begun(engine, waiting)
     if not needed_by:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.declare.build_context import BuildContext
     from databuild_dagster.data.inputs import Inputs
 
-#: The most partitions of one launch, unless the asset sets another number (rule 11.2).
+#: The most partitions of a launch, unless the asset sets the number (rule 11.2).
 DEFAULT_MAX_PARTITIONS_PER_LAUNCH = 1000
 #: The attribute of the op's function that has the body: the function survives every copy that Dagster makes of an asset.
 BODY_ATTRIBUTE: Final = "__databuild_body__"
@@ -30,14 +30,14 @@ _OF_SPARK = (ParameterKind.SPARK_FRAME, ParameterKind.SPARK_SESSION, ParameterKi
 
 
 class Caller(Protocol):
-    """Makes the calls of one step's function, in place of one call for each job run or batch."""
+    """Makes the calls of a step's function, in place of one call for each job run or batch."""
 
     def call(self, call: Call, inputs: Mapping[Ref, Inputs], context: BuildContext, folder: str) -> Attempt:
-        """Build the one job run of `call`; `folder` takes what is not published yet. Raises what the function raises."""
+        """Build the only job run of `call`; `folder` takes what is not published yet. Raises what the function raises."""
 
 
 class Split(Protocol):
-    """An option of an asset that divides one call of its function into several."""
+    """An option of an asset that divides a call of its function into several."""
 
     def caller(self, tools: Tools, outputs: Outputs, stops: Stops, leftovers: Leftovers, *, threads: int) -> Caller:
         """The caller of a step; `threads` calls run at a time unless the option says otherwise."""
@@ -57,7 +57,7 @@ class AssetBody:
     is_batched: bool
     #: Checks of a new instance before it is live, by the author's name of the output.
     gates: Mapping[str | None, tuple[Gate, ...]]
-    #: A new instance may have other columns than the one before.
+    #: A new instance may have different columns than the instance before.
     allow_schema_change: bool
     max_partitions_per_launch: int
     concurrency: int | None
@@ -67,9 +67,9 @@ class AssetBody:
     follow_late: bool = False
     #: A partition whose inputs are all empty is empty, without a call of the function.
     skip_empty: bool = False
-    #: Parameter to its filter, a condition of Spark's SQL, if it has one.
+    #: Parameter to its filter, a condition of Spark's SQL; only parameters with a filter.
     filters: Mapping[str, str] = field(default_factory=dict)
-    #: How one call becomes several; None if one call builds a job run or a batch.
+    #: How a call becomes several; None if a single call builds a job run or a batch.
     split: Split | None = None
 
     @property
@@ -103,7 +103,7 @@ def _key_in(assets_def: AssetsDefinition, key: AssetKey) -> AssetKey:
 
 
 def body_of(assets_def: AssetsDefinition) -> AssetBody | None:
-    """The body of one of our assets, also of Dagster's copies of it; None for a plain asset."""
+    """The body of a databuild asset, also of Dagster's copies of it; None for a plain asset."""
     if not assets_def.is_executable:
         return None
     decorated = getattr(getattr(assets_def.node_def, "compute_fn", None), "decorated_fn", None)

@@ -1,6 +1,6 @@
-"""`BuildContext`: the part of Dagster's context that has a meaning for one call of an asset's function.
+"""`BuildContext`: the part of Dagster's context that has a meaning for a call of an asset's function.
 
-A call builds one partition or a batch. The context returns values of the call or Dagster's objects; it decides nothing.
+A call builds a partition or a batch. The context returns values of the call or Dagster's objects; it decides nothing.
 """
 
 import logging
@@ -18,7 +18,7 @@ from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, asset_of, pa
 
 @dataclass(frozen=True, slots=True)
 class HostedRun:
-    """One job run that a step executes: the outputs of one partition key that are to be built (rule 6.2)."""
+    """A job run that a step executes: the outputs of a partition key that are to be built (rule 6.2)."""
 
     id: str
     refs: tuple[Ref, ...]
@@ -31,7 +31,7 @@ class HostedRun:
 
 
 class BuildContext:
-    """The build of one partition or of a batch, for the asset's function."""
+    """The build of a partition or of a batch, for the asset's function."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class BuildContext:
 
     @property
     def partition_key(self) -> str:
-        """The key of the partition being built. Raises ValueError for an unpartitioned asset and for a batch, even of one."""
+        """The key of the partition being built. Raises ValueError for an unpartitioned asset and for a batch, even of one key."""
         if self._is_batched:
             raise ValueError(f"{self} is built in a batch of {len(self._runs)}; use context.partition_keys.")
         return self.partition_keys[0]
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
-        """The keys of the partitions being built, one unless the asset is batched. Raises ValueError if there are none."""
+        """The keys of the partitions being built, a single key unless the asset is batched. Raises ValueError without any key."""
         if not self.has_partition_key:
             raise ValueError(f"{self} has no partitions, so its build has no partition key.")
         return tuple(run.partition_key for run in self._runs if run.partition_key is not None)
@@ -95,7 +95,7 @@ class BuildContext:
 
     @property
     def job_run_id(self) -> str:
-        """The id of the job run, unique per attempt; of a batch, the first one's."""
+        """The id of the job run, unique per attempt; of a batch, the id of its first job run."""
         return self._runs[0].id
 
     @property
@@ -118,7 +118,7 @@ class BuildContext:
 
     @property
     def run(self) -> DagsterRun:
-        """The Dagster run that hosts this build, and possibly many others."""
+        """The Dagster run that hosts this build, and possibly many more builds."""
         return self._dagster_context.run
 
     @property
@@ -143,9 +143,9 @@ class BuildContext:
         return self._session()
 
     def read(self, *refs: AnyRef | Iterable[AnyRef]) -> Any:
-        """One Spark frame of refs that are known only at run time, all of one asset.
+        """A Spark frame of refs that are known only at run time, all of the same asset.
 
-        The lineage records them. If one is not live, this build is a dep miss: the refs are built, and then the function
+        The lineage records the refs. If any ref is not live, this build is a dep miss: the refs are built, and then the function
         is called again (rule 6.3). Raises ValueError for no refs, or refs of several assets.
         """
         texts = texts_of(refs)
@@ -160,7 +160,7 @@ class BuildContext:
     ) -> None:
         """Add metadata to the materializations of this call in Dagster.
 
-        It applies to every partition and output of the call unless one is named. Raises ValueError for a name that the
+        It applies to every partition and output of the call unless a name selects some. Raises ValueError for a name that the
         call does not build, and `InvalidMetadata` for a value that Dagster cannot store.
         """
         chosen = [
@@ -178,16 +178,16 @@ class BuildContext:
             self._metadata.setdefault(ref, {}).update(metadata)
 
     def output_metadata(self, ref: AnyRef) -> Mapping[str, Any]:
-        """The metadata added for one ref so far."""
+        """The metadata added for a ref so far."""
         return dict(self._metadata.get(parse_ref(ref), {}))
 
     @property
     def dagster_context(self) -> AssetExecutionContext:
-        """Dagster's own context, of the whole step: its partitions are those of the Dagster run, which may be many."""
+        """Dagster's own context, of the whole step: its partitions are all partitions of the Dagster run, which may be many."""
         return self._dagster_context
 
     def __getattr__(self, name: str) -> Any:
-        """Raises AttributeError, with the way to what Dagster's context has and one build has not."""
+        """Raises AttributeError, with the way to what Dagster's context has and a build has not."""
         if name.startswith("_") or not hasattr(AssetExecutionContext, name):
             raise AttributeError(f"BuildContext has no attribute {name!r}.")
         instead = f"write {INSTEAD[name]}; " if name in INSTEAD else ""

@@ -29,7 +29,7 @@ _ALLOWED = (*(kind for kind in ParameterKind if kind.is_input), ParameterKind.CO
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One blocking check of one output."""
+    """A blocking check of an output."""
 
     name: str
     description: str | None
@@ -39,7 +39,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of a gate on one instance."""
+    """The verdict of a gate on an instance."""
 
     gate: str
     passed: bool
@@ -72,7 +72,7 @@ def gates_of(
 def verdict_of(
     gate: Gate, answer: Any, keys: Sequence[str | None], *, is_batched: bool
 ) -> Verdict | dict[str | None, Verdict]:
-    """The verdict of a gate's result: one on all partitions that it has checked, or one per key.
+    """The verdict of a gate's result: the same on all partitions that it has checked, or a verdict per key.
 
     A frame has the wrong rows, and passes without rows. In a batch its column `partition_key` has their partitions.
     Raises `BadResult`, `InvalidMetadata`.

@@ -20,7 +20,7 @@ WHERE: Final = "where"
 
 
 def filters_of(asset_name: str, ins: Mapping[str, AssetIn], parameters: Iterable[Parameter]) -> dict[str, str]:
-    """Parameter to its condition, if it has one. Raises `InvalidAsset`."""
+    """Parameter to its condition, of the parameters with a condition. Raises `InvalidAsset`."""
     by_spark = {parameter.name for parameter in parameters if parameter.kind is ParameterKind.SPARK_FRAME}
     return {
         parameter: _checked(asset_name, parameter, given.metadata[WHERE], spark_decides=parameter in by_spark)

@@ -15,7 +15,7 @@ _ByName = Mapping[str, AnyRef | Iterable[AnyRef]]
 
 
 class Empty(Enum):
-    """The type of `EMPTY`, an enum with one member, so that type checkers can narrow it."""
+    """The type of `EMPTY`, an enum with a single member, so that type checkers can narrow it."""
 
     #: This partition correctly has no data.
     EMPTY = "empty"

@@ -65,7 +65,7 @@ _OF_FRAME = {frame: kind for kind, frame in _FRAMES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter with its kind and its resolved class."""
+    """A parameter with its kind and its resolved class."""
 
     name: str
     kind: ParameterKind
@@ -154,7 +154,7 @@ def kind_of(annotation: Any) -> ParameterKind | None:
 
 
 def kind_by_name(module: str, name: str) -> ParameterKind | None:
-    """The kind of a class of Spark's or of frames by its name alone, for source text; None for another class."""
+    """The kind of a class of Spark's or of frames by its name alone, for source text; None for any other class."""
     if (frame := frame_kind_by_name(module, name)) is not None:
         return _OF_FRAME[frame]
     for known_module, known_name, kind in _BY_NAME:
@@ -220,7 +220,7 @@ def _check_return(function: Callable[..., Any], hints: Mapping[str, Any], return
 
 
 def _is_frame(annotation: Any) -> bool:
-    """Whether it is a class of frames, or Dagster's wrapper around one."""
+    """Whether it is a class of frames, or Dagster's wrapper around such a class."""
     if annotation in _WRAPPERS:
         return True
     if typing.get_origin(annotation) in _WRAPPERS:

@@ -1,4 +1,4 @@
-"""The settings that features add: of a code location, and of one asset.
+"""The settings that features add: of a code location, and of an asset.
 
 A feature names its settings in its row. The core hands each value to the setting that has its name, keeps what the setting
 makes of it, and does not look into it.
@@ -37,7 +37,7 @@ class Setting(Generic[T]):
     """A setting of a code location: a keyword of `build_definitions`, and an attribute of a `defs.yaml`."""
 
     name: str
-    #: The value without one of the author's; called when it is needed.
+    #: The value when the author sets none; called when it is needed.
     default: Callable[[], T]
     #: What is kept of a given value; the second argument names the place where the value was given. Raises what it refuses.
     checked: Callable[[Any, str], T]
@@ -72,7 +72,7 @@ class AssetSetting:
     shown: Callable[[DatasetSpec, str], Mapping[str, Any]] = lambda *_: {}
     #: Refuses a build that cannot work here, before a want is recorded. Arguments as for `shown`.
     check_ready: Callable[[DatasetSpec, str], None] = lambda *_: None
-    #: Refuses one value for the outputs of a multi-asset: its name, the number of outputs, the value. Raises `InvalidAsset`.
+    #: Refuses a single value for the outputs of a multi-asset: its name, the number of outputs, the value. Raises `InvalidAsset`.
     check_several: Callable[[str, int, Any], None] = lambda *_: None
 
 
@@ -113,7 +113,7 @@ def taken_out(options: dict[str, Any], *, has_function: bool = True) -> dict[str
 
 
 def metadata_of(asset: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of an asset with these values of settings. Raises `InvalidAsset`."""
+    """The metadata of an asset with the `given` values of settings. Raises `InvalidAsset`."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         found |= asset_settings()[name].metadata(asset, value)
@@ -134,7 +134,7 @@ def metadata_by_output(name: str, outputs: Mapping[str, Any], given: Mapping[str
 
 
 def split_of(asset: str, given: Mapping[str, Any], parameters: Sequence[Parameter], *, batched: bool) -> Split | None:
-    """How these values of settings divide the calls of an asset's function; None if they do not. Raises `InvalidAsset`."""
+    """How the `given` values of settings divide the calls of an asset's function; None if they do not. Raises `InvalidAsset`."""
     for name, value in given.items():
         split = asset_settings()[name].split
         if split is not None and (found := split(asset, value, parameters, batched)) is not None:

@@ -79,5 +79,5 @@ def keys_of(assets: Iterable[dg.AssetKey | str | Sequence[str] | dg.AssetsDefini
 
 
 def listed(count: int, named: Sequence[str]) -> list[str]:
-    """The first of `count` entries, and a last one for the rest."""
+    """The first of `count` entries, and a last entry for the rest."""
     return [*named, *([f"{count - len(named)} more"] if count > len(named) else [])]

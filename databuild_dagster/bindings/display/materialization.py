@@ -44,17 +44,17 @@ PAGE: Final = "databuild/page"
 
 _log = logger(__name__)
 
-#: Refs of one step that have columns and a sample: Dagster takes 2 ms longer to write 20 columns. Beyond that only the
-#: last of those reported together has them, which the asset's own page shows.
+#: Refs of a step that have columns and a sample: Dagster takes 2 ms longer to write 20 columns. Beyond that, of the refs
+#: reported together only the last has them, which the asset's own page shows.
 MAX_DETAILED = 50
-#: Characters of one value in a sample.
+#: Characters of a value in a sample.
 MAX_CELL = 80
 #: How long the newest events of the inputs are cached.
 POINTERS_SECONDS = 1.0
 
 
 class Describer:
-    """Metadata and tags for everything that one step builds."""
+    """Metadata and tags for everything that a step builds."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ def version_tags(uuid: str, partition: str | None) -> dict[str, str]:
 
 
 class Served(NamedTuple):
-    """The live instance that answers for a ref, its job run, and its Dagster run, if it had one."""
+    """The live instance that answers for a ref, its job run, and its Dagster run, if there was one."""
 
     uuid: str
     job_run: str
@@ -249,7 +249,7 @@ def report_live(
 
 
 def shown_keys(instance: dg.DagsterInstance, asset: str, keys: Iterable[str | None]) -> set[str | None]:
-    """The partition keys among these that Dagster shows as materialized; None is that of an unpartitioned asset."""
+    """The partition keys of `keys` that Dagster shows as materialized; None is the key of an unpartitioned asset."""
     asked, key = set(keys), asset_key(asset)
     if asked != {None}:
         return asked & instance.get_materialized_partitions(key)
@@ -257,7 +257,7 @@ def shown_keys(instance: dg.DagsterInstance, asset: str, keys: Iterable[str | No
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a Markdown table, each value on one line."""
+    """Rows as a Markdown table, each value on a single line."""
     columns = list(rows[0]) if rows else []
     lines = [columns, ["---"] * len(columns), *([row[column] for column in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)

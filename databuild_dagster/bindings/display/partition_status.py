@@ -2,8 +2,8 @@
 
 Dagster colors a partition by its last event. A materialization is green. A PLANNED event is in progress while its run
 is open, and red when that run has failed. The PLANNED event of a run that does not exist shows nothing, and the earlier
-materialization shows through. So a failed neighbor turns no partition red whose last event is of another run, and a
-tainted partition stays red until it is live again, by the failed run that represents its taint.
+materialization shows through. So a failed neighbor turns no partition red whose last event is of a different run, and
+a tainted partition stays red until it is live again, by the failed run that represents its taint.
 """
 
 import logging
@@ -82,7 +82,7 @@ def _run_behind(found: RunBehind) -> str:
 def plan_runs(instance: DagsterInstance, shown: Mapping[Ref, str], *, step_key: str = "databuild") -> None:
     """Write the last event of each ref: a PLANNED event of the run it is mapped to.
 
-    One transaction takes 0.1 ms per event; Dagster's own way takes 3 to 50 ms.
+    A single transaction takes 0.1 ms per event; Dagster's own way takes 3 to 50 ms.
     """
     if not shown:
         return

@@ -24,7 +24,7 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 LOOK_BACK_SECONDS = 3600.0
 #: Dagster records a run's end a moment before other processes see it.
 OVERLAP_SECONDS = 30.0
-#: Runs read by one look, the newest first; more exist only when something else is wrong.
+#: Runs read at a time, the newest first; more exist only when something else is wrong.
 MAX_RUNS = 500
 _LAST_LOOK = "last look at dead runs"
 

@@ -1,10 +1,10 @@
 """Taints in Dagster: a tainted partition is red, with the reason one click away, until a rebuild or untaint (rule 7.1).
-A partition that failed upstream is red as well, by the Dagster run of its cause (rule 8.8). So is one that a person failed by
-canceling its job run (rule 6.10): a failed run represents the cancellation.
+A partition that failed upstream is red as well, by the Dagster run of its cause (rule 8.8). So is a partition that a person failed
+by canceling its job run (rule 6.10): a failed run represents the cancellation.
 
 A failed Dagster run represents each taint, because Dagster shows a partition as failed by nothing else. The run never ran,
 and Dagster's list of runs leaves it out (decision 0051). Its failure message says who tainted what and why, and what to do.
-Its PLANNED event is the last one of each tainted partition. The tick paints from the log, after it has launched due
+Its PLANNED event is the last event of each tainted partition. The tick paints from the log, after it has launched due
 rebuilds: a partition that is rebuilt at once shows in progress, not red. Painting twice is painting once.
 """
 
@@ -37,16 +37,16 @@ from databuild_dagster.store.queries.instances import Taint
 #: Tainted refs of a location that are painted the first time.
 MAX_REFS: Final = 10_000
 
-#: Red partitions that failed upstream and are looked at again, by location; others stay red until their next launch.
+#: Red partitions that failed upstream and are checked again, by location; further partitions stay red until their next launch.
 MAX_UPSTREAM: Final = 1_000
-#: Checks reported by one tick; each is an event in Dagster.
+#: Checks reported by a tick; each is an event in Dagster.
 MAX_CHECKS: Final = 50
 
 _UNTAINTING: Final = (e.TaintCanceled, e.CanonicalReverted)
 #: Job runs that ended without a failed Dagster run that shows them red; live refs are left out. An instance that
 #: finishes late from inputs under a downstream taint is tainted at once (rule 7.3).
 _ENDING: Final = (e.JobRunSucceeded, e.JobRunDepMissed, e.JobRunCanceled, e.JobRunLost)
-#: A ref that these fail is red by its own run; refs that wait for it are not yet (rule 6.6).
+#: A ref that these events fail is red by its own run; refs that wait for it are not yet (rule 6.6).
 _FAILING: Final = (e.JobRunFailed, e.JobRunDepMissed, e.JobRunCanceled, e.JobRunLost)
 #: Events that may change a color.
 _CONCERNS: Final = e.names_of(e.TaintCreated, *_UNTAINTING, *_ENDING, e.JobRunFailed)
@@ -193,7 +193,7 @@ def _message(taint: Taint, refs: list[Ref], *, arrives: bool) -> str:
 
 
 def _paint_green(instance: DagsterInstance, engine: Engine, refs: Collection[Ref]) -> None:
-    """Show the earlier materialization again; a second one would trigger automation."""
+    """Show the earlier materialization again; a second materialization would trigger automation."""
     if not refs:
         return
     live = [ref for ref, state in engine.queries.states(refs).items() if state is InstanceState.LIVE]
@@ -202,5 +202,5 @@ def _paint_green(instance: DagsterInstance, engine: Engine, refs: Collection[Ref
 
 
 def _to_clear_again(engine: Engine) -> set[str]:
-    """Assets whose cached status is cleared once more: a web server may just have written an older one."""
+    """Assets whose cached status is cleared once more: a web server may just have written an older status."""
     return engine.memory.of("status to clear again", set)

@@ -24,14 +24,14 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.warehouse.layout import Warehouse
 
-#: Observations of one step; a line in the log counts the rest.
+#: Observations of a step; a line in the log counts the rest.
 MAX_OBSERVATIONS: Final = 50
 #: Refs named in the metadata of a check.
 MAX_NAMED: Final = 20
 
 
 class Painter:
-    """Writes to Dagster for one step, of one asset or several."""
+    """Writes to Dagster for a step, of a single asset or several."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Painter:
     # Refs
 
     def given(self, hosting: Hosting) -> None:
-        """Show the refs that this step builds as in progress, and no others of its run.
+        """Show the refs that this step builds as in progress, and no further ref of its run.
 
         A run of ours is planned as a whole, which shows no partition. Any other run was planned partition by partition
         when it was created, with every partition of its range.
@@ -85,7 +85,7 @@ class Painter:
         self._plan(runs_to_show(self._engine, refs))
 
     def reused(self, uuids: Mapping[Ref, str], *, as_materializations: bool) -> Iterable[Any]:
-        """Events for refs that others built. A backfill fails unless they are materializations."""
+        """Events for refs that other runs built. A backfill fails unless they are materializations."""
         if not uuids:
             return
         shown = list(uuids) if as_materializations else list(uuids)[:MAX_OBSERVATIONS]
@@ -119,14 +119,14 @@ class Painter:
             )
 
     def only_failed(self, failed: Iterable[Ref]) -> None:
-        """Before the run fails: show these refs as failed by it, and no others."""
+        """Before the run fails: show only the `failed` refs as failed by it."""
         red = dict.fromkeys(failed, self._context.run.run_id)
         self._plan({**runs_to_show(self._engine, self._planned_by_this() - set(red)), **red})
 
     # The run as a whole
 
     def checks(self, verdicts: Mapping[Ref, Iterable[Verdict]]) -> Iterable[dg.AssetCheckResult]:
-        """The results of the gates, one for each check of each asset, and of the selected taint checks."""
+        """The results of the gates, for each check of each asset, and of the selected taint checks."""
         found: dict[dg.AssetCheckKey, dict[Ref, Verdict]] = {}
         for ref, of_ref in verdicts.items():
             for verdict in of_ref:

@@ -1,7 +1,7 @@
 """Dagster runs that a command executes itself, such as `databuild build`, in the eyes of Dagster's daemon.
 
 Dagster knows no run without a launcher. Its queue counts every started run for `max_concurrent_runs`, and its run monitoring
-asks the run launcher, which started no pod or container for these, and marks them as failed. The daemon of a deployment with
+asks the run launcher, which started no pod or container for such runs, and marks them as failed. The daemon of a deployment with
 `DatabuildRunCoordinator` does neither; without it the heartbeat decides (rule 6.9). Only names of Dagster are imported here at
 once, because the daemon imports this module.
 """
@@ -31,7 +31,7 @@ def n_beside_the_queue(instance: DagsterInstance) -> int:
 
 
 def with_more_runs(limit: int, n_more: int) -> int:
-    """A limit of Dagster's queue that leaves these runs out; the limit -1 is no limit, and the limit 0 stops the queue."""
+    """A limit of Dagster's queue that does not count `n_more` runs; the limit -1 is no limit, and the limit 0 stops the queue."""
     return limit + n_more if limit > 0 else limit
 
 

@@ -1,10 +1,10 @@
-"""Dagster's own run queue, which also answers runs that need no build of their own (rule 8.1): one line of
+"""Dagster's own run queue, which also answers runs that need no build of their own (rule 8.1): a single line of
 `dagster.yaml`.
 
     run_coordinator: {module: databuild_dagster, class: DatabuildRunCoordinator}
 
-A run for live refs ends at once, without a process. A run for refs that others build stays in the queue until they are
-built, and holds nothing. Every other run is queued as by the `QueuedRunCoordinator`; so is every run if this code
+A run for live refs ends at once, without a process. A run for refs that other runs build stays in the queue until the refs
+are built, and holds nothing. Every other run is queued as by the `QueuedRunCoordinator`; so is every run if this code
 fails, because its steps decide in any case. Dagster's web server and daemon import this module; it imports the rest of
 the package only when a run is submitted.
 """
@@ -36,7 +36,7 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
     def get_run_queue_config(self) -> RunQueueConfig:
         """The user's limits and ours, also where `concurrency` in dagster.yaml would replace all limits.
 
-        `max_concurrent_runs` is a limit for the runs of the queue: those that commands execute themselves come on top.
+        `max_concurrent_runs` is a limit for the runs of the queue: runs that commands execute themselves come on top.
         """
         n_beside = self._n_beside()
         self._add_to_concurrency_settings(n_beside)
@@ -84,7 +84,7 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
         return super().submit_run(context)
 
     def _show_assets(self, context: SubmitRunContext) -> None:
-        """Dagster's list of runs has one line for assets as soon as a run names checks, and a partition takes that line."""
+        """Dagster's list of runs has a single line for assets as soon as a run names checks, and a partition takes that line."""
         run = context.dagster_run
         try:
             graph = context.workspace.asset_graph

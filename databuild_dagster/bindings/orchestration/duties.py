@@ -1,7 +1,7 @@
-"""One tick of a code location: the engine's tick and the duties around it, in the order of a table.
+"""A tick of a code location: the engine's tick and the duties around it, in the order of a table.
 
 A duty fails alone: its failure is logged, and the next tick finds what it left undone. Without the engine's tick the
-other duties have nothing to act on. Features add duties to those of the core; `duties` has all of them.
+other duties have nothing to act on. Features add duties to the duties of the core; `duties` has all of them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ _log = logger(__name__)
 
 @dataclass(frozen=True)
 class Work:
-    """The inputs of one tick's duties."""
+    """The inputs of a tick's duties."""
 
     instance: DagsterInstance
     engine: Engine
@@ -105,15 +105,15 @@ class Finish(Protocol):
 
 @dataclass(frozen=True)
 class Duty:
-    """One task of each tick for its code location."""
+    """A task of each tick for its code location."""
 
     #: A verb and its object, as a sentence about its failure has them.
     name: str
     run: Callable[[Work], object]
-    #: Duties that have to succeed before this one begins, and the reason.
+    #: Duties that have to succeed before this duty begins, and the reason.
     after: tuple[str, ...] = (TICK,)
     why: str = ""
-    #: Of a feature's duty: the one behind which it stands, without a need for its success; empty for the last place.
+    #: Of a feature's duty: the duty behind which it is placed, whether that succeeds or not; empty for the last place.
     behind: str = ""
     finish: Finish | None = None
     #: It needs the warehouse, so it waits for the end of an outage (rule 6.17).
@@ -155,7 +155,7 @@ def _tend_held_runs(work: Work) -> None:
 
 
 def _show_failures(place: Place, seconds: float | None) -> None:
-    """A launch that failed last has failed others upstream, which only now can be shown (rule 8.8)."""
+    """Paint once more at the end: the failure of the last launch has failed further refs upstream (rule 8.8)."""
     paint_taints(place.instance, place.deployment.location, place.datasets)
 
 
@@ -205,7 +205,7 @@ def duties() -> tuple[Duty, ...]:
 
 
 def merged(core: Sequence[Duty], others: Iterable[Duty]) -> tuple[Duty, ...]:
-    """The duties of the core with further ones, each behind the duty that it names, or last."""
+    """The duties of the core with further duties, each behind the duty that it names, or last."""
     found = list(core)
     for duty in others:
         names = [listed.name for listed in found]
@@ -215,7 +215,7 @@ def merged(core: Sequence[Duty], others: Iterable[Duty]) -> tuple[Duty, ...]:
 
 
 def check_duties(some: Sequence[Duty]) -> None:
-    """Raises ValueError for a duty before one of its `after`, for a missing reason and for a repeated name."""
+    """Raises ValueError for a duty before a duty of its `after`, for a missing reason and for a repeated name."""
     before: set[str] = set()
     for duty in some:
         if missing := set(duty.after) - before:
@@ -226,7 +226,7 @@ def check_duties(some: Sequence[Duty]) -> None:
 
 
 def do_duties(some: Sequence[Duty], work: Work) -> dict[str, Exception]:
-    """Do each duty, or let its thread do it, except those after a failed one; returns the errors by duty.
+    """Do each duty, or let its thread do it, except duties after a failed duty; returns the errors by duty.
 
     A failed duty is logged, and the next tick finds what it left undone.
     """

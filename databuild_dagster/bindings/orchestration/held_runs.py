@@ -1,7 +1,7 @@
 """Dagster runs whose refs are live or built by other runs are answered without a process (rules 8.1, 8.3).
 
 Such a run has the tag `databuild/hold` from before its first record until it is answered or released, so that after a
-crash between any two steps the next tick finds it. While others build, it is queued and holds no slot, no process and
+crash between any two steps the next tick finds it. While other runs build, it is queued and holds no slot, no process and
 no lease. Every tick tends the held runs (`tend_held_runs`).
 """
 
@@ -33,7 +33,7 @@ from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 from databuild_dagster.model.wording import few_of
 
-#: Observations of one run, and refusals in its log; beyond that one line counts the rest.
+#: Observations of a run, and refusals in its log; beyond that a line counts the rest.
 MAX_SHOWN = 50
 
 
@@ -131,7 +131,7 @@ def state_of(engine: Engine, request: Request) -> RequestState:
 
 
 def _dagster_runs(engine: Engine, job_run_ids: list[str]) -> dict[str, str]:
-    """Job run to its Dagster run; without job runs that had none, such as those of data from outside."""
+    """Job run to its Dagster run; without job runs that had no Dagster run, such as job runs of data from outside."""
     found = engine.queries.job_runs_named(dict.fromkeys(job_run_ids))
     return {job_run.id: job_run.dagster_run_id for job_run in found.values() if job_run.dagster_run_id is not None}
 
@@ -170,7 +170,7 @@ def end_as_answered(
     denied: Mapping[Ref, str],
     joined: Collection[Ref] = (),
 ) -> None:
-    """End the run like a step that built nothing: every ref is live by others, or was denied, which fails the run.
+    """End the run like a step that built nothing: each ref is live without it, or was denied, which fails the run.
 
     `denied` are sentences, by ref; `joined` are the refs that were being built when the run asked. A repetition is
     harmless and repairs a crash halfway.
@@ -214,7 +214,7 @@ def log_to_run(
     level: int = logging.INFO,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """One line in the log of a run that has no process."""
+    """Write a line into the log of a run that has no process."""
     _report(instance, run, dg.DagsterEventType.ENGINE_EVENT, message, level, EngineEventData(metadata or {}))
 
 
@@ -231,7 +231,7 @@ def _report(
 
 
 def _kinds(served: Iterable[Ref], joined: Collection[Ref]) -> Iterator[tuple[list[Ref], str]]:
-    """The refs that were live at the request, and those built since, each with a sentence."""
+    """The refs that were live at the request, and the refs built since, each with a sentence."""
     reused = [ref for ref in served if ref not in joined]
     followed = [ref for ref in served if ref in joined]
     if reused:

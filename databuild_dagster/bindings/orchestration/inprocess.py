@@ -1,7 +1,7 @@
 """Launches executed in this process, as ordinary Dagster runs that the UI shows meanwhile. For the command line.
 
-In the main thread one at a time: there Ctrl-C reaches the step. In other threads several at once, after `allow_runs_in_threads`.
-`tune_dagster_writes` makes Dagster's writes cheap.
+The main thread executes one launch at a time: there Ctrl-C reaches the step. After `allow_runs_in_threads`, several other threads
+execute launches at once. `tune_dagster_writes` makes Dagster's writes cheap.
 """
 
 import os
@@ -101,13 +101,13 @@ def _planned_in_one_event(one: bool) -> Iterator[None]:
 def allow_runs_in_threads(instance: DagsterInstance) -> None:
     """Let several Dagster runs of the instance execute at once, each in a thread of this process, which Dagster does not foresee.
 
-    It takes two habits from them. Call it before the first of them; a second call changes nothing.
+    It changes two habits of Dagster. Call it before the first run; a second call changes nothing.
 
-    - Dagster configures Python's logging for each run. That takes logging's lock and then those of all handlers. A handler
-      that writes an event in another thread takes them in the other order, and both threads wait for ever. So the handlers
-      of dagster.yaml (`python_logs`) are made once.
-    - Dagster sends stdout and stderr of the whole process to a file of the run. Runs that end in another order than they began
-      would leave them in the file of an ended run. So what a step prints stays in the output of the process.
+    - Dagster configures Python's logging for each run. That takes logging's lock and then the locks of all handlers. A handler
+      that writes an event in a different thread takes them in the reverse order: a deadlock. So the handlers of dagster.yaml
+      (`python_logs`) are made once.
+    - Dagster sends stdout and stderr of the whole process to a file of the run. Runs that do not end in the order of their start
+      would leave both in the file of an ended run. So what a step prints stays in the output of the process.
     """
     handlers = list(instance.get_yaml_python_handlers())
     instance.get_yaml_python_handlers = lambda: handlers  # type: ignore[method-assign]

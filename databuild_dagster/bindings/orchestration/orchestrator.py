@@ -1,4 +1,4 @@
-"""The orchestrator as a sensor: one tick of the engine, and a run request per launch.
+"""The orchestrator as a sensor: a tick of the engine, and a run request per launch.
 
 All state is in the store, except how long the process has watched each launch. A run request may get lost: the next
 tick finds the launch without a Dagster run and repeats the request with the same key.
@@ -25,7 +25,7 @@ from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of, one_line
 
-#: Reasons that one tick prints, of those for which it set something aside.
+#: Reasons that a tick prints for setting something aside.
 MAX_SENTENCES = 10
 
 _TWO_VERSIONS = (
@@ -86,12 +86,12 @@ def run_tick(
     serving: Collection[Ref] | None = None,
     beside: Mapping[str, Beside] | None = None,
 ) -> TickReport:
-    """One tick for a loaded code location, with all its duties, for the sensor and the command line.
+    """A tick for a loaded code location, with all its duties, for the sensor and the command line.
 
-    `report_problem` gets a sentence for each asset that another location owns, which this tick ignores, for the assets that are
-    left to another version of the code, for each arc without its source, for each failed duty, and for each reason to set
-    something aside. `interval_seconds` is the time between regular ticks. With `serving`, the tick launches only these refs and
-    what they need (rule 8.9). `beside` has threads that do the work of duties. Raises `LocationTaken`, and errors of the store.
+    `report_problem` gets a sentence for each asset that a different location owns, which this tick ignores, for the assets that
+    are left to a different version of the code, for each arc without its source, for each failed duty, and for each reason to
+    set something aside. `interval_seconds` is the time between regular ticks. With `serving`, the tick launches only its refs
+    and what they need (rule 8.9). `beside` has threads that do the work of duties. Raises `LocationTaken`, and errors of the store.
     """
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)

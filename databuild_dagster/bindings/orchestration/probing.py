@@ -23,7 +23,7 @@ from databuild_dagster.warehouse.threads import in_own_thread
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.duties import Work
 
-#: The pause after the first probe that fails; each further one doubles it.
+#: The pause after the first probe that fails; each further failure doubles it.
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 15.0
 ACTOR: Final = "probe"
@@ -33,7 +33,7 @@ _log = logger(__name__)
 
 @dataclass
 class Prober:
-    """The probes of one surrounding, one at a time, each in a thread of its own."""
+    """The probes of a surrounding, one at a time, each in a thread of its own."""
 
     ask: Ask
     next_at: float = 0.0

@@ -1,4 +1,4 @@
-"""Orders for which Dagster would make no run, or one that never executes: their refs fail with a sentence (rule 6.8).
+"""Orders for which Dagster would make no run, or a run that never executes: their refs fail with a sentence (rule 6.8).
 
 Dagster checks a run's configuration, resources and tags when it makes the run, which is after the lease. Its error would end the
 tick, and the lease would stay.
@@ -40,7 +40,7 @@ def fail_refused(
 
 @dataclass
 class _Accepted:
-    """Selections of a repository that Dagster accepts: a check of one takes as long as to plan its run."""
+    """Selections of a repository that Dagster accepts, remembered because a check takes as long as to plan the run."""
 
     repository: dg.RepositoryDefinition
     selections: set[frozenset[dg.AssetKey]] = field(default_factory=set)
@@ -67,7 +67,7 @@ def _why_refused(instance: dg.DagsterInstance, repository: dg.RepositoryDefiniti
 
 
 def _of_config(error: dg.DagsterInvalidConfigError) -> str:
-    """The values that are there and cannot be read, such as variables of the environment, or else those that are not there."""
+    """The values that are set and cannot be read, such as variables of the environment; if there are none, the missing values."""
     unread = [found.error_data.message for found in error.errors if hasattr(found.error_data, "message")]
     if unread:
         return one_line(" ".join(message.partition(": ")[2] for message in unread))
@@ -77,7 +77,7 @@ def _of_config(error: dg.DagsterInvalidConfigError) -> str:
 def _closed_pools(
     instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, keys: frozenset[dg.AssetKey]
 ) -> Iterator[str]:
-    """Pools whose limit lets no step begin: one in this process would wait for ever."""
+    """Pools whose limit lets no step begin: a step in this process would wait without end."""
     definitions = {id(found := repository.asset_graph.get(key).assets_def): found for key in keys}.values()
     for pool in sorted({pool for definition in definitions for pool in definition.node_def.pools}):
         if instance.event_log_storage.get_concurrency_info(pool).limit == 0:
@@ -85,7 +85,7 @@ def _closed_pools(
 
 
 def _fail(instance: dg.DagsterInstance, order: LaunchOrder, why: str) -> None:
-    """Record the launch as one of a Dagster run that failed at once: Dagster shows the run and its partitions."""
+    """Record a Dagster run of the launch and fail it at once, so that Dagster shows the run and its partitions."""
     engine, actor = engine_for(instance), "orchestrator"
     tags = {LAUNCH_TAG: order.launch_id, PROCESS_TAG: this_process(), **partition_tags(order.partition_keys)}
     run = instance.add_run(dg.DagsterRun(IMPLICIT_ASSET_JOB_NAME, tags=tags, asset_selection=selected_keys(order)))

@@ -13,7 +13,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 
 @dataclass(frozen=True)
 class SideReport:
-    """The results of one side tick, by the id of what it worked on, such as an operation."""
+    """The results of a side tick, by the id of what it worked on, such as an operation."""
 
     #: What has ended, and its outcome.
     ended: Mapping[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class SideReport:
 
 @dataclass(frozen=True)
 class SideTick:
-    """A bounded pass beside the tick of the orchestrator, for one code location."""
+    """A bounded pass beside the tick of the orchestrator, for a code location."""
 
     #: A noun: "operations".
     name: str

@@ -1,6 +1,6 @@
-"""The tick's duty for held Dagster runs: answer, release, time out or repair each, and hold queued ones.
+"""The tick's duty for held Dagster runs: answer, release, time out or repair each, and hold queued runs.
 
-A queued run is held as soon as other runs answer all that it asks for. Of several ticks at once one does the duty.
+A queued run is held as soon as other runs answer all that it asks for. Of several ticks at once only one does the duty.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.logs import log_failure, logger
 
-#: Held runs that one tick tends, and queued ones that it reads, the oldest first.
+#: Held runs that a tick tends, and queued runs that it reads, the oldest first.
 MAX_HELD_PER_TICK = 500
 #: How long a run belongs to the process that submits it; after that the process is taken for dead.
 SUBMITTING_SECONDS = 60.0
@@ -32,10 +32,10 @@ _one_tick_at_a_time = Lock()
 
 
 def tend_held_runs(instance: DagsterInstance, *, location: str, delegation_timeout_seconds: float) -> None:
-    """Tend every held run, and hold queued runs that others answer by now; a failure is logged and left to a later
+    """Tend every held run, and hold queued runs that other runs answer by now; a failure is logged and left to a later
     tick.
 
-    Of several ticks at once one does it. The timeout is for assets of `location`.
+    Of several ticks at once only one does it. The timeout is for assets of `location`.
     """
     coordinator = instance.run_coordinator
     if not isinstance(coordinator, DatabuildRunCoordinator):
@@ -77,7 +77,7 @@ def _not_held_yet(instance: DagsterInstance) -> list[DagsterRun]:
 
 
 def _answerable(instance: DagsterInstance, engine: Engine, runs: Sequence[DagsterRun]) -> list[str]:
-    """The runs that others answer by now, from one read of the store; the request of each run is read once."""
+    """The runs that other runs answer by now, from a single read of the store; the request of each run is read once."""
     asked: dict[str, Request | None] = engine.memory.of(Request, dict)
     for run in runs:
         if run.run_id not in asked:
@@ -174,7 +174,7 @@ def _continue(
 
 
 def _repair(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> None:
-    """The submitting process is dead: its next step is done now, the others by the next ticks."""
+    """The submitting process is dead: its next step is done now, the later steps by the next ticks."""
     if run.status is DagsterRunStatus.NOT_STARTED:
         instance.report_dagster_event(DagsterEvent.job_enqueue(run), run.run_id)
     elif (request := request_of(instance, engine, run)) is not None:

@@ -67,7 +67,7 @@ def want_sensor(
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
     description: str | None = None,
 ) -> dg.SensorDefinition:
-    """A sensor that wants `refs(context)`; the context's cursor tells old refs from new ones.
+    """A sensor that wants `refs(context)`; the context's cursor tells old refs from new refs.
 
     The SLA counts as for a schedule. Raises `InvalidRequest` as `want_schedule` does.
     """

@@ -1,4 +1,4 @@
-"""Frames for one step: instances through Spark or in memory, plain assets through Dagster's loading. Thread-safe."""
+"""Frames for a step: instances through Spark or in memory, plain assets through Dagster's loading. Thread-safe."""
 
 import os
 import time
@@ -67,7 +67,7 @@ class CannotLoad(Exception):
 
 
 class Frames:
-    """Reads for the job runs of one step. `writer` writes for them, in the session of `spark`."""
+    """Reads for the job runs of a step. `writer` writes for them, in the session of `spark`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Frames:
         self._foreign_lock = Lock()
 
     def read(self, canonical: Sequence[Canonical], asset: str, how: How, files: Collection[str] | None = None) -> Any:
-        """One frame of instances of one asset; `files`, named as by `file_sizes`, restricts it to some files.
+        """A frame of instances of an asset; `files`, named as by `file_sizes`, restricts it to some files.
 
         Raises `BadFilter`, and errors of reading.
         """
@@ -109,7 +109,7 @@ class Frames:
         return frame if wanted is None else filtered(frame, wanted)
 
     def read_by_key(self, by_key: Mapping[str, Sequence[Canonical]], asset: str, how: How, folder: str) -> Any:
-        """One frame of instances of one asset, with the column of the output's partition key.
+        """A frame of instances of an asset, with the column of the output's partition key.
 
         It creates `folder`, which must stay until Spark has read the frame, within `unchanged_folders`. Everything else is as
         for `read`.
@@ -144,8 +144,8 @@ class Frames:
     def unchanged_folders(self, folder: str) -> Iterator[None]:
         """Check, after the block, that the inputs of a call were the listed files alone (decision 0040).
 
-        `folder` is the one of the call, above those of its frames. An error of the block may come from a file that came or
-        went. Raises `FolderChanged`, `DiskTrouble`, `StorageTrouble`, and what the block raises.
+        `folder` is the folder of the call, above the folders of its frames. An error of the block may come from a file that was
+        added or removed. Raises `FolderChanged`, `DiskTrouble`, `StorageTrouble`, and what the block raises.
         """
         try:
             yield
@@ -191,16 +191,16 @@ class Frames:
         return needed
 
     def file_sizes(self, canonical: Sequence[Canonical], asset: str, how: How) -> dict[str, int]:
-        """The bytes of each file of instances of one asset, without the files that a condition excludes."""
+        """The bytes of each file of instances of an asset, without the files that a condition excludes."""
         manifests = manifests_in(self.warehouse, asset, canonical)
         if (wanted := self._filter(how)) is not None:
             manifests = self._needed(manifests, wanted, how.on_narrowed)
         return {_file_name(manifest, file): file.bytes for manifest in manifests for file in manifest.files}
 
     def _with_columns(self, asset: str, manifests: list[Manifest]) -> list[Manifest]:
-        """The manifests that have columns: one returned as EMPTY before any other instance existed has none.
+        """The manifests that have columns: an instance returned as EMPTY before any other instance existed has no columns.
 
-        If none has, as for the day before the first, the result is a neighbour's manifest without its files.
+        If no manifest has columns, as for the day before the first, the result is a neighbour's manifest without its files.
         """
         usable = [manifest for manifest in manifests if manifest.schema.columns]
         if not usable and (newest := neighbour(engine_for(self._instance).queries, asset)) is not None:
@@ -266,7 +266,7 @@ def _file_name(manifest: Manifest, file: FileEntry) -> str:
 
 @dataclass
 class _Call:
-    """One call's use of Spark, in the thread that makes it."""
+    """A call's use of Spark, in the thread of the call."""
 
     tags: tuple[str, ...]
     held: ExitStack
@@ -274,7 +274,7 @@ class _Call:
 
 
 class SparkUse:
-    """The Spark session of one step, shared by its threads.
+    """The Spark session of a step, shared by its threads.
 
     The first thread that needs the session opens it, so an asset of pandas alone starts no Spark. Operations inside of
     `interruptible` carry tags, by which any thread can stop them.
@@ -301,7 +301,7 @@ class SparkUse:
 
     @property
     def is_remote(self) -> bool:
-        """Whether others run the Spark, as far as the resource says before a session is open."""
+        """Whether the Spark is remote, as far as the resource says before a session is open."""
         return getattr(self.resource, "mode", None) == "remote"
 
     @property
@@ -344,7 +344,7 @@ class SparkUse:
 
     @contextmanager
     def interruptible(self, *tags: str) -> Iterator[None]:
-        """This thread's Spark operations inside of the block can be stopped by any of these tags."""
+        """This thread's Spark operations inside of the block can be stopped by any of the tags."""
         with ExitStack() as held:
             self._local.call = _Call(tags, held)
             with self._in_use_lock:
@@ -373,11 +373,11 @@ class SparkUse:
             _log.warning("databuild: the Spark operations of %s cannot be interrupted: %s", tag, explain_failure(error))
 
     def begin_to_interrupt(self, tag: str) -> None:
-        """`interrupt` in a new thread: it may wait, and one server that hangs must not delay other interrupts."""
+        """`interrupt` in a new thread: it may wait, and a server that hangs must not delay other interrupts."""
         Thread(target=self.interrupt, args=(tag,), name="databuild interrupt", daemon=True).start()
 
     def forget_lost_session(self) -> None:
-        """Drop the session that this thread's last call used, unless another thread has replaced it already."""
+        """Drop the session that this thread's last call used, unless some thread has replaced it already."""
         call = getattr(self._local, "call", None)
         with self._lock:
             if call is not None and self._session is not None and self._session is call.session:
@@ -389,7 +389,7 @@ class SparkUse:
 
 
 class InstanceWriter:
-    """Writes for the job runs of one step. Thread-safe.
+    """Writes for the job runs of a step. Thread-safe.
 
     How many files a frame becomes, and which columns an EMPTY result has, follows from the log.
     """
@@ -399,7 +399,7 @@ class InstanceWriter:
         self._instance = instance
 
     def stage(self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str], known: Known) -> Staged:
-        """Write the frame of one ref; None is EMPTY. Raises errors of writing."""
+        """Write the frame of a ref; None is EMPTY. Raises errors of writing."""
         if _is_nothing(frame):
             return self._nothing(asset_of(ref), folder)
         reach = self._reach_of(frame)
@@ -459,7 +459,7 @@ class InstanceWriter:
         return Staged(folder, (), newest.schema if newest else NO_COLUMNS)
 
     def _input_manifests(self, inputs: Mapping[Ref, str]) -> list[Manifest]:
-        """The manifests of inputs, none if one is missing: a plain asset has no manifest."""
+        """The manifests of inputs; empty if any manifest is missing: a plain asset has no manifest."""
         by_asset: dict[str, list[str]] = {}
         for ref, uuid in inputs.items():
             by_asset.setdefault(asset_of(ref), []).append(uuid)

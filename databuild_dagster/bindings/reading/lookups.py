@@ -88,7 +88,7 @@ def get_partition_by_uuid(
 def get_wants_for_partition(
     ref: AnyRef, *, as_of: AsOf | None = None, home: Home = None, instance: Opened = None
 ) -> list[WantView]:
-    """Every want that ever named a ref, the oldest first (rule 5.6); with `as_of` those of then, in their states of then.
+    """Every want that ever named a ref, the oldest first (rule 5.6); with `as_of`, the wants and their states at that time.
 
     Raises as `get_canonical_partition`, `InvalidAsOf`, `BeforeAnything`.
     """
@@ -115,7 +115,7 @@ def get_build_request_for_available_partition(ref: AnyRef, *, home: Home = None,
 
 
 def get_active_builds_for_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> list[JobRunView]:
-    """The job run that holds the lease of a ref: one, or none (I1). Raises as `get_canonical_partition`."""
+    """The job run that holds the lease of a ref: at most one (I1). Raises as `get_canonical_partition`."""
     with opened_store(home, instance) as store:
         queries, named = Queries(store), parse_ref(ref)
         canonical = queries.canonical([named])[named]
@@ -128,7 +128,7 @@ def get_active_builds_for_partition(ref: AnyRef, *, home: Home = None, instance:
 def get_builds_for_partition(
     ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> list[JobRunView]:
-    """Every job run of a ref, ended ones too, the oldest first; `instances` has what each built (rule 2.3).
+    """Every job run of a ref, also if ended, the oldest first; `instances` has what each built (rule 2.3).
 
     A job run that was skipped has no instance and is left out. Raises as `get_canonical_partition`.
     """
@@ -190,8 +190,8 @@ def available_lots(
 ) -> Iterator[Publication]:
     """Each instance that became live, with rows or empty, in the order of the event log (rule 10.3).
 
-    `databuild log events --kind lot-available` prints the same. A caller that keeps the `seq` of the last one it processed
-    misses none; several may have the same seq, because one event can make many instances live. With `follow` the iterator
+    `databuild log events --kind lot-available` prints the same. A caller that keeps the `seq` of the last instance it processed
+    misses none; several may have the same seq, because a single event can make many instances live. With `follow` the iterator
     waits for more and never ends. Raises `NothingBuilt`, `BadHome`.
     """
     with opened_store(home, instance) as store:

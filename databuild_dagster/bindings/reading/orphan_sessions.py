@@ -25,7 +25,7 @@ _log = logger(__name__)
 
 
 class SessionUse:
-    """The sessions of one Dagster run, each noted from its opening to the end of the run."""
+    """The sessions of a Dagster run, each noted from its opening to the end of the run."""
 
     def __init__(self, instance: DagsterInstance, dagster_run_id: str) -> None:
         self._instance = instance
@@ -33,7 +33,7 @@ class SessionUse:
         self._addresses: set[str] = set()
 
     def begin(self, spark: Any) -> None:
-        """Note a session that was opened or is used again. One in a JVM of this process ends with it and needs no note."""
+        """Note a session that was opened or is used again. A session in a JVM of this process ends with it and needs no note."""
         address = session_address(spark)
         if address is None:
             return
@@ -48,9 +48,9 @@ class SessionUse:
 
 
 def interrupt_orphaned_sessions(instance: DagsterInstance, spark_resource: Any) -> list[str]:
-    """Interrupt the operations of dead Dagster runs; returns the ids of these runs. Cheap when there is none.
+    """Interrupt the operations of dead Dagster runs; returns the ids of the dead runs. Cheap when there is none.
 
-    `spark_resource` is that of the code location, because it has the credentials of a remote server. A server that does
+    `spark_resource` is the code location's resource, which has the credentials of a remote server. A server that does
     not answer is gone with its operations. Other errors are logged, and the next tick tries again.
     """
     engine = engine_for(instance)
@@ -77,7 +77,7 @@ def interrupt_orphaned_sessions(instance: DagsterInstance, spark_resource: Any) 
 
 
 def _settings(instance: DagsterInstance, spark_resource: Any) -> SparkSettings:
-    """The settings of the resource's sessions; without a resource of ours, those of the home's server."""
+    """The settings of the resource's sessions; without a resource of ours, the settings of the home's server."""
     home = None if instance.is_ephemeral else instance.root_directory
     if not hasattr(spark_resource, "settings_at"):
         return SparkSettings(home=home)

@@ -1,4 +1,4 @@
-"""Whether Spark and the warehouse of a code location answer, each by one small question with a bound (rule 6.17)."""
+"""Whether Spark and the warehouse of a code location answer, each by a small question with a bound (rule 6.17)."""
 
 import re
 import secrets
@@ -43,7 +43,7 @@ def ask_warehouse(warehouse: Warehouse) -> None:
 def ask_spark(session: Callable[[], Any], forget: Callable[[Any], object], warehouse: Warehouse) -> None:
     """Open a session unless one is open, run a job in it, and see that it meets this process in the warehouse.
 
-    Raises errors of opening, and those of `check_answers` and `check_reach`. `forget` stops a session that is lost
+    Raises errors of opening, of `check_answers` and of `check_reach`. `forget` stops a session that is lost
     or broken, and no session that is slow or does not reach the warehouse: calls of this process may run in it.
     """
     opened = session()
@@ -58,7 +58,7 @@ def ask_spark(session: Callable[[], Any], forget: Callable[[Any], object], wareh
 
 
 def why_not(ask: Ask, seconds: float = PROBE_SECONDS) -> str | None:
-    """Why a question has no answer, in one sentence; None if it has one. Waits at most so long."""
+    """Why a question has no answer, as a sentence; None if it has an answer. Waits at most `seconds`."""
     future = in_own_thread(ask, "databuild probe")
     if not wait([future], seconds).done:
         return f"it has not answered for {seconds:.0f} s"

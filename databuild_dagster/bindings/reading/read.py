@@ -102,16 +102,16 @@ def read(
     home: str | Path | None = None,
     instance: "DagsterInstance | None" = None,
 ) -> Any:
-    """The rows of one partition as its readers see them: `read("flight_delays@2013-01-01")`.
+    """The rows of a partition as its readers see them: `read("flight_delays@2013-01-01")`.
 
     `where` is a condition of Spark's SQL that selects rows. Files in which an index finds no such row are not read
-    (`databuild operation run build_index`, and the extra `filters`). For other frames than Spark's the extra is needed, and the
+    (`databuild operation run build_index`, and the extra `filters`). For frames that are not Spark's the extra is needed, and the
     condition may have comparisons of a column with a value, IN, BETWEEN, IS NULL, AND, OR and NOT.
     `as_of` selects an earlier time: an aware datetime, ISO 8601 text with its offset, or a seq of the event log.
     A tainted partition is refused unless `allow_tainted`. A Spark frame belongs to the session `spark`, or else to the
     shared server of the home; the formats pandas, polars and arrow need no Spark server. The home is `home`, or
-    DAGSTER_HOME, or the `.dagster_home` of the project around the working directory, or that of a Dagster `instance`,
-    also an ephemeral one.
+    DAGSTER_HOME, or the `.dagster_home` of the project around the working directory, or the home of a Dagster `instance`,
+    which may be ephemeral.
 
     Raises a `DatabuildError` that says what to do: `BadFilter`, `InvalidRef`, `UnknownAsset`, `UnknownPartition`, `NotLive`,
     `TaintedRef`, `NotOurs`, `DataRemoved`, `InvalidAsOf`, `BeforeAnything`, `NothingBuilt`; and `BadHome`.
@@ -164,10 +164,10 @@ def table(
     home: str | Path | None = None,
     instance: "DagsterInstance | None" = None,
 ) -> Any:
-    """All live partitions of a dataset in one frame: `table("flight_delays", view="flight_delays")`.
+    """All live partitions of a dataset in a single frame: `table("flight_delays", view="flight_delays")`.
 
     The last column, `key_column`, is the row's partition key; None leaves it out. A filter on it reads only the files
-    of those partitions. A dataset without partitions has no such column. With `view` the frame is also a temporary view
+    of matching partitions. A dataset without partitions has no such column. With `view` the frame is also a temporary view
     of its session, `frame.sparkSession`. Partitions that are not live, or tainted, are left out. Everything else is as
     for `read`.
 
@@ -210,7 +210,7 @@ def _frame(
     session_of: Callable[[], Any],
     column: str | None = None,
 ) -> Any:
-    """One frame of all manifests; `column` is the name of the column with the partition key, if there is one."""
+    """A frame of all manifests; `column` is the name of the column with the partition key, None without that column."""
     kind = memory_frames.FrameKind(format)
     session = session_of() if kind is memory_frames.FrameKind.SPARK else None
     wanted = None if where is None else parsed_filter(where) if session is None else filter_in(session, where)
@@ -241,7 +241,7 @@ def _frame(
 
 
 def _by_warehouse(queries: Queries, found: Sequence[read_plan.Readable]) -> dict[Warehouse, list[Manifest]]:
-    """The manifests that have columns. If all are EMPTY, one without rows that has the columns of a neighbour.
+    """The manifests that have columns. If no manifest has columns, a manifest without rows that has a neighbour's columns.
 
     The result is empty if no partition of the dataset ever had columns.
     """
@@ -359,7 +359,7 @@ def _answers(spark: Any) -> bool:
 
 
 def _links_for(spark: Any) -> str | None:
-    """A new folder for links that Spark's tasks follow; None where these run on other machines.
+    """A new folder for links that Spark's tasks follow; None where the tasks run on other machines.
 
     The folder exists as long as the process, because a frame or a view may be used at any later time.
     """

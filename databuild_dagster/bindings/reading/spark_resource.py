@@ -122,7 +122,7 @@ class DatabuildSpark(LazyPySparkResource):
                 self._use.begin(self._spark_session)
 
     def forget_session(self) -> None:
-        """Drop the lost session; the next use opens another one."""
+        """Drop the lost session; the next use opens a new session."""
         self._spark_session = None
         _forget(self.settings())
 
@@ -131,11 +131,11 @@ class DatabuildSpark(LazyPySparkResource):
         _forget(self.settings_at(home))
 
     def leave_session_at(self, home: str | None) -> None:
-        """Let the next use open another session; calls that run in the present session go on."""
+        """Let the next use open a new session; calls that run in the present session continue."""
         _leave(self.settings_at(home))
 
     def settings(self) -> SparkSettings:
-        """The settings of the session. Those of a temporary server make its folder, so only a session asks for them."""
+        """The settings of the session. Only a session asks for them: the settings of a temporary server create its folder."""
         settings = self._given_settings()
         return temporary(settings) if self._is_temporary else settings
 
@@ -154,9 +154,9 @@ class DatabuildSpark(LazyPySparkResource):
 
 
 def forget_session_of(resource: Any, session: Any) -> None:
-    """Drop a resource's lost session, also of dagster-pyspark's own resources; the next use opens another one.
+    """Drop a resource's lost session, also of dagster-pyspark's own resources; the next use opens a new session.
 
-    Those use `getOrCreate`, which otherwise returns the dead session as long as the process lives.
+    dagster-pyspark uses `getOrCreate`, which otherwise returns the dead session as long as the process lives.
     """
     forget = getattr(resource, "forget_session", None)
     if forget is not None:
@@ -216,7 +216,7 @@ def close_sessions() -> None:
 
 
 def _config_of_tag(text: str) -> dict[str, str]:
-    """The settings of one Dagster run from its tag. Raises `BadSetting`."""
+    """The settings of a Dagster run from its tag. Raises `BadSetting`."""
     what = f"Tag {SPARK_CONFIG_TAG} = {text!r}"
     try:
         config = json.loads(text)
@@ -234,7 +234,7 @@ def _config_of_tag(text: str) -> dict[str, str]:
 def _sealed(value: Any, name: str) -> Any:
     """A setting with a mark in the place of each secret, because Dagster shows and stores what a resource is given.
 
-    The mark is the same in every process that loads the same code: Dagster would store another snapshot of each job otherwise.
+    The mark is the same in every process that loads the same code: otherwise Dagster would store a new snapshot of each job.
     """
     if isinstance(value, dict):
         return {key: _sealed(found, f"{name}.{key}") for key, found in value.items()}

@@ -59,11 +59,11 @@ class Wants(ConfigurableResource[Any]):
         source_id: str | None = None,
         command_id: str | None = None,
     ) -> str:
-        """Create a want for each ref, or one for all `together`; returns the request's id.
+        """Create a want for each ref, or a single want for all `together`; returns the request's id.
 
         `sales@2024-01-01..2024-01-31` and `sales@*` are all refs of the range (rule 2.5).
         The SLA counts from `data_timestamp`, the time of the data, or else from now (rule 5.5). `rebuild`, `fresh` and
-        `fail_fast` are those of `databuild want create`. `source` and `source_id` name the requester, for example a sensor.
+        `fail_fast` mean what they mean in `databuild want create`. `source` and `source_id` name the requester, such as a sensor.
         A second call with the same `command_id` returns the same request. Raises a subclass of `Refused`, as the command,
         and then creates none.
         """
@@ -90,7 +90,7 @@ class Wants(ConfigurableResource[Any]):
         return outcome.request_id
 
     def cancel(self, *ids: str, reason: str = "", terminate: bool = False) -> int:
-        """Cancel wants, by want id or request id, and what is kept for those that failed; the number of wants that end.
+        """Cancel wants, by want id or request id, and what is kept for failed wants; returns the number of wants that end.
 
         Raises `NotFound`, `AmbiguousId`, `WantEnded`.
         """
@@ -104,7 +104,7 @@ class Wants(ConfigurableResource[Any]):
     ) -> None:
         """Keep refs from being launched until they are resumed, or until a time (rule 6.13); their wants stay open.
 
-        A name without a partition key is every partition of its asset, also those to come; ranges are those of `create`.
+        A name without a partition key is every present and future partition of its asset; ranges are written as for `create`.
         `terminate` cancels running job runs too. Raises a subclass of `Refused`, as `databuild pause`.
         """
         engine = self._engine()
@@ -138,7 +138,7 @@ class Wants(ConfigurableResource[Any]):
         ended: bool = False,
         limit: int = 100,
     ) -> list[WantView]:
-        """The open wants, newest first, as `databuild want list` filters them; with `ended` or `states` also others (rule 5.9).
+        """The open wants, newest first, as `databuild want list` filters them; with `ended` or `states` also ended wants (rule 5.9).
 
         Raises `UnknownAsset`, `UnknownPartition`, and `NotFound` for a source that no want can have.
         """

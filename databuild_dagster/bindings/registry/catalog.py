@@ -34,7 +34,7 @@ _SAME_FOR_EVERY_KEY = (dg.AllPartitionMapping, dg.LastPartitionMapping, dg.Speci
 class LateInstance:
     """The dynamic partitions of a Dagster instance that the first question about them opens.
 
-    Opening one imports Dagster's storages, and most datasets have no dynamic partitions.
+    Opening an instance imports Dagster's storages, and most datasets have no dynamic partitions.
     """
 
     def __init__(self, open_instance: Callable[[], dagster_private.DynamicPartitionsStore]) -> None:
@@ -68,16 +68,16 @@ class DagsterCatalog:
         self._existing: defaultdict[str, set[str | None]] = defaultdict(set)
         #: Keys that exist now or later, by the text of their definition.
         self._possible: defaultdict[str, set[str | None]] = defaultdict(set)
-        #: For partitions in time, the start of the first and of the last one known to exist. They are never removed.
+        #: For partitions in time, the starts of the first and the last partition known to exist. They are never removed.
         self._spans: dict[str, tuple[float, float]] = {}
         self._inputs: dict[tuple[DatasetSpec, str | None], tuple[Ref, ...]] = {}
 
     def look_up_other_locations_with(self, dataset_of: Callable[[str], DatasetSpec | None]) -> None:
-        """Set the function that finds an upstream of another code location."""
+        """Set the function that finds an upstream of a different code location."""
         self._dataset_of = dataset_of
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
-        """One sentence why the key is not a partition of the dataset, None if it is."""
+        """A sentence why the key is not a partition of the dataset, None if it is."""
         partitions = partitions_from(dataset.partitions)
         if partitions is None or dataset.partitions is None:
             text = f"{dataset.asset} has no partitions, so it takes no partition key."
@@ -99,7 +99,7 @@ class DagsterCatalog:
         return why_not
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
-        """The keys that are not partitions of the dataset, each with one sentence why."""
+        """The keys that are not partitions of the dataset, each with a sentence why."""
         known = self._existing[dataset.partitions] if dataset.partitions is not None else {None}
         unsure = [key for key in partition_keys if key not in known]
         return {key: why for key in unsure if (why := self.why_not(dataset, key)) is not None}
@@ -119,7 +119,7 @@ class DagsterCatalog:
         return gone
 
     def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:
-        """Whether a key of the dataset meant another window of time under the partitions `before`."""
+        """Whether a key of the dataset meant a different window of time under the partitions `before`."""
         earlier, now = partitions_from(before), partitions_from(dataset.partitions)
         if partition_key is None or earlier is None or now is None or _have_same_windows(earlier, now):
             return False
@@ -148,7 +148,7 @@ class DagsterCatalog:
         )
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
-        """The declared input refs of one partition, in declaration order, each once."""
+        """The declared input refs of a partition, in declaration order, each once."""
         remembered = self._inputs.get((dataset, partition_key))
         if remembered is not None:
             return remembered
@@ -165,7 +165,7 @@ class DagsterCatalog:
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
-        """The keys in definition order, cut into sets that one Dagster run can host.
+        """The keys in definition order, cut into sets that a single Dagster run can host.
 
         A run's tags have a range from the first key to the last; the keys between them have to be irrelevant.
         """
@@ -180,7 +180,7 @@ class DagsterCatalog:
     def input_keys(
         self, dataset: DatasetSpec, spec: InputSpec, partition_key: str | None
     ) -> tuple[Sequence[str | None], bool]:
-        """The partition keys of one input, and whether they can never change."""
+        """The partition keys of an input, and whether they can never change."""
         mapping, downstream, upstream = self._resolved(dataset, spec)
         if upstream is None:
             return [None], True
@@ -215,7 +215,7 @@ class DagsterCatalog:
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
         """Whether an input's partitions depend on the output's key, by its declared mapping.
 
-        An unpartitioned input, all partitions, the last one, and fixed ones do not.
+        An unpartitioned input does not, nor does a mapping to all partitions, the last partition or fixed partitions.
         """
         mapping, downstream, upstream = self._resolved(dataset, spec)
         if upstream is None or downstream is None:
@@ -255,7 +255,7 @@ def windows_of(partitions: dg.PartitionsDefinition, key: str) -> tuple[tuple[flo
 
 
 def _have_same_windows(one: dg.PartitionsDefinition, other: dg.PartitionsDefinition) -> bool:
-    """Whether each key of both stands for the same; the first and the last one may differ."""
+    """Whether each key of both definitions has the same meaning; the first and the last key may differ."""
     match one, other:
         case dg.TimeWindowPartitionsDefinition(), dg.TimeWindowPartitionsDefinition():
             return (one.cron_schedule, one.timezone, one.fmt) == (other.cron_schedule, other.timezone, other.fmt)
@@ -269,7 +269,7 @@ def _have_same_windows(one: dg.PartitionsDefinition, other: dg.PartitionsDefinit
 
 
 def _by_dimension(partitions: dg.MultiPartitionsDefinition, key: str) -> Mapping[str, str] | None:
-    """The parts of a key; None for one that is not of these dimensions."""
+    """The parts of a key; None if the number of parts is not the number of dimensions."""
     if key.count("|") != len(partitions.partitions_defs) - 1:
         return None
     return partitions.get_partition_key_from_str(key).keys_by_dimension
@@ -302,7 +302,7 @@ def _possibility(
 
 
 def _lines(partitions: dg.PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:
-    """Ordered groups of keys that one range can span: all keys, or with dimensions those that differ in one."""
+    """Ordered groups of keys that a single range can span: all keys, or with dimensions the keys that differ only in one."""
     if not isinstance(partitions, dg.MultiPartitionsDefinition):
         order = _order(partitions, keys)
         return [sorted(keys, key=order.__getitem__)]
@@ -378,7 +378,7 @@ def _never_exists(partitions: dg.PartitionsDefinition, key: str) -> bool:
 
 
 def why_no_key(partitions: dg.PartitionsDefinition, key: str) -> str | None:
-    """One sentence why a key is none of the definition, with the nearest one; None if it is one."""
+    """A sentence why the definition does not have a key, with the nearest key; None if it has the key."""
     if _has(partitions, key):
         return None
     match partitions:

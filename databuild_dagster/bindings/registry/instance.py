@@ -38,7 +38,7 @@ _lock = Lock()
 
 
 def engine_for(instance: DagsterInstance) -> Engine:
-    """The engine on the instance's store: one per process, a new one after a fork. Raises `UnsupportedInstance`."""
+    """The engine on the instance's store: one per process, made again after a fork. Raises `UnsupportedInstance`."""
     url = store_url(instance)
     with _lock:
         if url == _IN_MEMORY:
@@ -101,7 +101,7 @@ def store_url(instance: DagsterInstance) -> str:
 
 
 def warehouse_of(instance: DagsterInstance) -> str:
-    """The folder for data, unless the code location names another one."""
+    """The folder for data, unless the code location names its own."""
     return str(Path(instance.root_directory).absolute() / WAREHOUSE_NAME)
 
 

@@ -56,7 +56,7 @@ class NoLotKey(Refused):
 
 @dataclass(frozen=True)
 class LotKeys:
-    """The lots of one dataset and their partition keys."""
+    """The lots of a dataset and their partition keys."""
 
     asset: str
     unit: LotUnit
@@ -72,7 +72,7 @@ class LotKeys:
         return bool(_IN_ORDER.fullmatch(self.partitions.fmt)) and self.partitions.start.year >= 1000
 
     def key_of(self, lot: Lot) -> str:
-        """The partition key of a lot, also of one outside of the definition's range. Raises `NoLotKey`."""
+        """The partition key of a lot, also of a lot outside of the definition's range. Raises `NoLotKey`."""
         if lot.unit != self.unit:
             raise self._no_key(str(lot), f"it is one of {lot.unit}, and {self.asset} has lots of {self.unit}")
         return _at(lot.start).strftime(self.partitions.fmt)
@@ -122,7 +122,7 @@ class LotKeys:
         return keys
 
     def existing(self, now: float) -> LotRange:
-        """The lots from the first of the definition to the last one that is a partition now."""
+        """The lots from the first of the definition to the last lot that is a partition now."""
         start = int(self.partitions.start.timestamp())
         first = -(-start // self.unit.seconds)
         with partition_loading_context(effective_dt=_at(now)):
@@ -137,7 +137,7 @@ class LotKeys:
         return frozenset(lot.index for lot in lots if excluded(_at(lot.start)))
 
     def n_absent(self, now: float, there: Collection[float]) -> int:
-        """How many lots that exist by now do not begin at one of these moments."""
+        """The number of lots that exist by now and whose start is not in `there`."""
         existing = self.existing(now)
         left_out = self.left_out(existing)
         indexes = {int(start) // self.unit.seconds for start in there}
@@ -149,7 +149,7 @@ class LotKeys:
     ) -> Expected:
         """The lots that the cadence expects in a range, whose ends are rounded down to intervals (rule 10.7).
 
-        By default the range is from the first lot of the definition to the last one that is over. With `touched`, the lot
+        By default the range is from the first lot of the definition to the last lot that is over. With `touched`, the lot
         around the end belongs to it, because an hour may be made of a day. Raises `TooManyLots`, `InvalidLotRange` and
         `InvalidMoment`.
         """
@@ -198,7 +198,7 @@ def lot_keys_if_any(dataset: DatasetSpec) -> LotKeys | None:
 
 
 def lot_of(keys: LotKeys | None, partition_key: str | None) -> Lot | None:
-    """The lot of a partition; None if it is no lot, such as one of an earlier partitions definition."""
+    """The lot of a partition; None if it is no lot, such as a partition of an earlier definition."""
     try:
         return None if keys is None or partition_key is None else keys.lot_of(partition_key)
     except NoLotKey:

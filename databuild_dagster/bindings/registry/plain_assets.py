@@ -13,7 +13,7 @@ from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.engine.ports import Observation
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 
-#: Dagster runs looked up in one query.
+#: Dagster runs per query.
 RUNS_PER_QUERY = 200
 
 #: A failed attempt: the run, and the storage id of its planned event.
@@ -21,13 +21,13 @@ _Attempt = tuple[str, int]
 
 
 class ForeignAssets:
-    """Observes plain Dagster assets and external ones."""
+    """Observes plain Dagster assets and external assets."""
 
     def __init__(self, instance: DagsterInstance) -> None:
         self._instance = instance
 
     def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
-        """One observation per ref. The number of queries per asset does not depend on the number of partitions."""
+        """An observation per ref. The number of queries per asset does not depend on the number of partitions."""
         keys: dict[str, list[str | None]] = defaultdict(list)
         for ref in refs:
             keys[asset_of(ref)].append(partition_key_of(ref))

@@ -1,7 +1,7 @@
 """The partition keys of common definitions, computed from their texts without Dagster, whose import takes a second.
 
 The common definitions are static keys, windows of a fixed length in UTC, days, weeks and months that begin at midnight, and
-combinations of these. Every other definition, such as a dynamic one or one with exclusions, is left to Dagster.
+combinations of them. Every other definition, such as a dynamic definition or windows with exclusions, is left to Dagster.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from databuild_dagster.model.datasets import MAX_UNPACKED
 _ONE_DAY = timedelta(days=1)
 #: Dagster's class of a definition whose partitions are windows of time.
 _WINDOWS = "ExternalTimeWindowPartitionsDefinitionData"
-#: Schedules of windows of one length, which only UTC has: every N minutes, an hour from a minute, a day from a time.
+#: Schedules of windows of a fixed length, which only UTC has: every N minutes, an hour from a minute, a day from a time.
 _MINUTES, _HOUR, _DAY = (
     re.compile(r"\*/(\d+) \* \* \* \*"),
     re.compile(r"(\d+) \* \* \* \*"),
     re.compile(r"(\d+) (\d+) \* \* \*"),
 )
-#: Days from midnight: all, those of a month, or those of a week with Sunday as 0.
+#: Days from midnight: every day, a day of the month, or a day of the week with Sunday as 0.
 _MIDNIGHTS = re.compile(r"0 0 (\*|\d+) \* (\*|[0-6])")
 #: A key format of which the time of day is a part. A clock change may move midnight.
 _HAS_CLOCK = re.compile(r"%[HIMSfpzZcXs]")
@@ -39,7 +39,7 @@ def plain_keys(partitions: str, now: float) -> list[str] | None:
 
 
 def plain_dimensions(partitions: str, now: float) -> list[list[str]] | None:
-    """The keys of each dimension, of which most definitions have one; None if only Dagster can compute them."""
+    """The keys of each dimension, a single list for most definitions; None if only Dagster can compute them."""
     keys = [_keys(snap, now) for snap in _dimensions(partitions)]
     along = [found for found in keys if found is not None]
     return along if len(along) == len(keys) else None
@@ -99,7 +99,7 @@ def _is_special(snap: dict[str, Any]) -> bool:
 
 
 def _fixed_windows(snap: dict[str, Any], now: float) -> tuple[range, int, int] | None:
-    """The windows of one length in UTC, counted from 1970, with their seconds and their offset."""
+    """The windows of a fixed length in UTC, counted from 1970, with their seconds and their offset."""
     if (snap["timezone"] or "UTC") != "UTC" or (length := _fixed_length(snap["cron_schedule"])) is None:
         return None
     seconds, offset = length
@@ -108,7 +108,7 @@ def _fixed_windows(snap: dict[str, Any], now: float) -> tuple[range, int, int] |
 
 
 def last_window(partitions: str, now: float) -> int | None:
-    """The number of the last existing window of one length in UTC: with it, the same keys exist. None for other keys."""
+    """The number of the last existing window of a fixed length in UTC: with it, the same keys exist. None for other keys."""
     snap = _decoded(partitions)
     if snap["__class__"] != "ExternalTimeWindowPartitionsDefinitionData" or _is_special(snap):
         return None

@@ -40,7 +40,7 @@ _graphs: dict[str, Callable[[], AssetGraph]] = {}
 def datasets_of(graph: AssetGraph, location: str) -> tuple[datasets.DatasetSpec, ...]:
     """Every asset that the code location declares, in order; computed once per graph. Raises `InvalidAsset`.
 
-    An undeclared dep is no dataset: it may belong to another location, and `explain` names it.
+    An undeclared dep is no dataset: it may belong to a different location, and `explain` names it.
     """
     found = _datasets_of.setdefault(graph, {})
     if location not in found:
@@ -153,7 +153,7 @@ def _kind(node: AssetNode, body: AssetBody | None) -> datasets.DatasetKind:
 
 
 def _partitions_of_a_plain_launch(assets_def: AssetsDefinition) -> int:
-    """A plain asset gets several partitions in one run only if its backfill policy allows it."""
+    """A plain asset gets several partitions in a run only if its backfill policy allows it."""
     policy = assets_def.backfill_policy
     if policy is None:
         return 1

@@ -34,7 +34,7 @@ OpenInstance = Callable[[], Any]
 def select_refs(
     queries: Queries, instance: OpenInstance, names: Iterable[Ref], only: Collection[str] = ()
 ) -> tuple[Ref, ...]:
-    """The refs that refs and ranges name, each once; with `only` those in one of these states now.
+    """The refs that refs and ranges name, each once; with `only`, the refs that are now in any of its states.
 
     Raises `UnknownAsset`, `UnknownPartition`, and `InvalidSelection`, also if no ref is left.
     """
@@ -77,7 +77,7 @@ def select_names(queries: Queries, instance: OpenInstance, names: Iterable[Ref])
 
 
 def refs_named(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[Ref]:
-    """The refs of one name in the order of the definition. Raises `UnknownPartition`, `InvalidSelection`."""
+    """The refs of a name in the order of the definition. Raises `UnknownPartition`, `InvalidSelection`."""
     if dataset.partitions is None and partition_key_of(name) is None:
         return [name]
     plain = None if dataset.partitions is None else plain_dimensions(dataset.partitions, time.time())
@@ -91,8 +91,8 @@ def refs_named(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[
 def keys_named(what: str, dataset: DatasetSpec, texts: Iterable[str], instance: OpenInstance) -> list[str]:
     """The partition keys of keys, ranges and refs of a dataset, also several with commas between them (rule 2.5).
 
-    A text that is a key, or a range between keys, is that as a whole. Raises `InvalidRequest` for the ref of another dataset, and as
-    `refs_named`.
+    A text that is a key, or a range between keys, is not parsed further. Raises `InvalidRequest` for the ref of a different dataset,
+    and as `refs_named`.
     """
     existing = cache(lambda: frozenset(_keys(existing_refs(dataset, instance))))
 
@@ -173,7 +173,7 @@ def _refs(name: Ref, dimensions: Sequence[Sequence[str]], why_not: Sequence[Call
 
 
 def _texts(name: Ref, n_dimensions: int) -> list[str]:
-    """The text of each dimension. A key of one dimension may have the separator in it."""
+    """The text of each dimension. A key of a single dimension may have the separator in it."""
     text = partition_key_of(name) or ""
     if n_dimensions == 1 or text == ALL:
         return [text] * n_dimensions

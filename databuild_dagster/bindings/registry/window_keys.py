@@ -1,8 +1,8 @@
-"""The lots of a dataset for lists and gap reports: by lot ids where it has these, else by Dagster's windows (rule 10.1).
+"""The lots of a dataset for lists and gap reports: by lot ids where it has lot ids, else by Dagster's windows (rule 10.1).
 
-A lot of Dagster's windows is one window, named by its partition key: in a time zone, with an offset, of weeks, months, any
-schedule. Dagster computes windows and keys, those of days with 23 and 25 hours included. Where the clock of a zone changes by half
-an hour, Dagster's hours depend on the first one, so they are listed from there.
+A lot of Dagster's windows is a single window, named by its partition key: in a time zone, with an offset, of weeks, months, any
+schedule. Dagster computes windows and keys, also for days with 23 and 25 hours. Where the clock of a zone changes by half
+an hour, Dagster's hours depend on the first hour, so they are listed from there.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ def moment_of(name: str, text: str | None, lots: Lots) -> float | None:
     return at.timestamp()
 
 
-#: Intervals of one chunk, and intervals before it that may overlap its first one.
+#: Intervals of a chunk, and intervals before it that may overlap its first interval.
 CHUNK = 300
 OVERLAP = 2
 #: Chunks cached; at this number the cache is cleared.
 MAX_CHUNKS = 2_000
-#: Windows from which the usual length of one is taken: enough to pass a month of days.
+#: Windows from which the usual length of a window is taken: enough to pass a month of days.
 N_SAMPLED = 60
 #: Years that a range may reach beyond the partitions: what is outside of them is counted window by window.
 MOST_YEARS_BEYOND = 100
@@ -143,7 +143,7 @@ _LAST_COMMON_DAY = 28
 
 @dataclass(frozen=True)
 class WindowKeys:
-    """The windows of one dataset as lots."""
+    """The windows of a dataset as lots."""
 
     asset: str
     partitions: TimeWindowPartitionsDefinition
@@ -158,14 +158,14 @@ class WindowKeys:
 
     @cached_property
     def sample(self) -> list[TimeWindow]:
-        """The first windows, future ones too."""
+        """The first windows, including future windows."""
         return list(islice(windows_from(self.partitions, self._begin), N_SAMPLED))
 
     def key_of(self, window: TimeWindow) -> str:
         return key_of_window(self.partitions, window.start)
 
     def start_of(self, key: str) -> float:
-        """The first moment of a partition key, which has one spelling. Raises `NoLotKey`."""
+        """The first moment of a partition key, which has a single spelling. Raises `NoLotKey`."""
         partitions = self.partitions
         try:
             window = partitions.time_window_for_partition_key(key)
@@ -178,7 +178,7 @@ class WindowKeys:
         raise self._no_key(key, _why_no_key(key, partitions.fmt))
 
     def start_of_lot(self, lot_id: str) -> float:
-        """Always raises `NoLotKey`: these lots have no ids."""
+        """Always raises `NoLotKey`: windows have no lot ids."""
         raise self._no_key(lot_id, f"a lot id names an interval of UTC, and its partitions are of {self.cadence}")
 
     def name_of(self, key: str) -> str:
@@ -186,7 +186,7 @@ class WindowKeys:
         return key
 
     def n_absent(self, now: float, there: Collection[float]) -> int:
-        """How many windows that exist by now do not begin at one of these moments."""
+        """The number of windows that exist by now and whose start is not in `there`."""
         begin, end = self._existing(now)
         with partition_loading_context(effective_dt=datetime.fromtimestamp(now, UTC)):
             n_existing = self.partitions.get_num_partitions()
@@ -227,7 +227,7 @@ class WindowKeys:
         return self.partitions.start.timestamp()
 
     def _existing(self, now: float) -> tuple[float, float]:
-        """From the first window to the end of the last one that exists now."""
+        """From the first window to the end of the last window that exists now."""
         begin = next(windows_from(self.partitions, self._begin)).start.timestamp()
         with partition_loading_context(effective_dt=datetime.fromtimestamp(now, UTC)):
             last = self.partitions.get_last_partition_window_ignoring_exclusions()
@@ -241,7 +241,7 @@ class WindowKeys:
         return window_start_before(self.partitions, moment).timestamp()
 
     def _between(self, first: float, last: float) -> Iterator[TimeWindow]:
-        """The windows that begin from one moment up to another. Raises `TooManyLots`."""
+        """The windows that begin at `first` or later and before `last`. Raises `TooManyLots`."""
         if (n := (last - first) / self.cadence.seconds) > MAX_LOTS:
             raise TooManyLots(asset=self.asset, start=when(first), end=when(last), n=int(n), most=MAX_LOTS)
         listed_from = self._begin if shifts_by_part_of_an_hour(self.partitions.start) else first
@@ -290,7 +290,7 @@ def _why_no_key(key: str, fmt: str) -> str:
 
 
 def _unit_of(schedule: str) -> str:
-    """The duration of a schedule's intervals if they have one, else the schedule."""
+    """The duration of a schedule's intervals if it is constant, else the schedule."""
     if (unit := unit_of_schedule(schedule)) is not None:
         return unit.token
     fields = tuple(_NAMED.get(schedule, schedule).split())
@@ -311,8 +311,8 @@ class Interval(NamedTuple):
 class Windows:
     """A fast lookup of the partition of a moment, because a folder may have a hundred thousand files.
 
-    Dagster takes 0.1 ms for one moment and 0.02 ms per interval for many intervals in a row. Intervals are therefore computed
-    and cached in chunks. Lots are computed by counting, without Dagster: `lots` are those of the definition, if it has some.
+    Dagster takes 0.1 ms for a moment and 0.02 ms per interval for many intervals in a row. Intervals are therefore computed
+    and cached in chunks. Lots are computed by counting, without Dagster: `lots` are the definition's lots, if it has any.
     """
 
     def __init__(self, partitions: TimeWindowPartitionsDefinition, lots: LotKeys | None = None) -> None:
@@ -351,7 +351,7 @@ class Windows:
         return [interval.start for interval in intervals], intervals
 
     def _between(self, since: float, until: float) -> Iterator[Interval]:
-        """The intervals that begin from one moment up to another, in order."""
+        """The intervals that begin at `since` or later and before `until`, in order."""
         if self._lots is None:
             yield from map(self.of, self._keys(since, until))
             return
@@ -384,5 +384,5 @@ class Windows:
                 yield interval
 
 
-#: The lots of one dataset: with lot ids, or all others.
+#: The lots of a dataset: with lot ids, or as windows.
 Lots = LotKeys | WindowKeys
