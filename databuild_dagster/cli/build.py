@@ -123,7 +123,7 @@ def build(
 
 @contextmanager
 def _printing_apart(home: Path) -> Iterator[Path | None]:
-    """Send what others print to a file where a person reads a terminal, else to stderr; yields the file."""
+    """Send the output of Dagster, Spark and assets to a file if a person reads a terminal, else to stderr; yields the file."""
     if not screen().is_terminal:
         with printing_to_stderr():
             yield None

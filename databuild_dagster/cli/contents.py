@@ -24,7 +24,7 @@ LINE_SECONDS = 5.0
 
 
 class ComparedFiles(NamedTuple):
-    """The result of one pass over the files of live instances."""
+    """The result of a pass over the files of live instances."""
 
     done: Counts
     n_earlier: int
@@ -82,7 +82,7 @@ class ContentsProgress(Display):
         self._next_line_at = LINE_SECONDS
 
     def tell(self) -> None:
-        """Print a line, if the last one is old enough."""
+        """Print a line, if the last line is old enough."""
         if self.seconds >= self._next_line_at:
             self._next_line_at = self.seconds + LINE_SECONDS
             self.say(self._sentence())

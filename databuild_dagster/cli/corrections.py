@@ -126,7 +126,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
 def retry(selection: Selection, reason: str, as_json: bool) -> None:
     """Retry what failed behind REFS.
 
-    Wants that failed because of these refs are recorded again.
+    Wants that failed because of REFS are recorded again.
     """
     engine = the_engine()
     outcome = engine.handle(RetryRefs(refs=selection.refs(engine.queries), reason=reason), actor=this_user())
@@ -155,7 +155,7 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
     """Keep REFS from being launched; their wants stay open.
 
     ASSET alone is every partition, also later ones. REFS are ASSET@KEY, ASSET@FROM..TO or ASSET@*, as they are now.
-    `databuild resume` ends the pause. Queued job runs are canceled; running ones continue.
+    `databuild resume` ends the pause. Queued job runs are canceled; running job runs continue.
     """
     engine = the_engine()
     refs = names_to_pause(engine.queries, names)

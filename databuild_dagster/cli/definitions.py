@@ -32,14 +32,14 @@ def load(where: Where) -> list[CodeLocation]:
 
 
 def load_deployed(where: Where) -> list[CodeLocation]:
-    """The locations that build: the one that is named, or all that use `build_definitions`. Raises `CannotLoad`."""
+    """The locations that build: the named location, or all that use `build_definitions`. Raises `CannotLoad`."""
     from databuild_dagster.bindings.local.locations import deployed
 
     return deployed(load(where), where.location)
 
 
 def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
-    """Record what these locations can build, and print the warnings. Raises `LocationTaken`."""
+    """Record what the locations can build, and print the warnings. Raises `LocationTaken`."""
     from databuild_dagster.bindings.local import locations as local
 
     warn(local.register_all(engine, locations).warnings)
@@ -62,7 +62,7 @@ class DeployedDataset(NamedTuple):
 
 
 def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
-    """Load the locations, tell the store of them, and find the one that has the asset.
+    """Load the locations, register them in the store, and find the location that has the asset.
 
     Raises `CannotLoad`, `UnknownAsset`, `NotLoaded`, `RootOfAnother`.
     """
@@ -86,6 +86,6 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
 def with_definitions(ask: Callable[[], T], where: Where, engine: Callable[[], Engine] = the_engine) -> T:
     """The answer to a question; definitions are loaded if they are named, or the question meets an unregistered asset or key.
 
-    A key may be one of definitions that changed since they were registered.
+    A key may belong to definitions that changed since they were registered.
     """
     return place.with_definitions(ask, lambda: register_all(engine(), load(where)), is_named=where.named)

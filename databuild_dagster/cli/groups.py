@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from databuild_dagster.feature import Command
 
-#: Commands that a mistyped one may have meant.
+#: Commands that a mistyped name may have meant.
 MAX_NEAR = 3
 #: Words for a command that are not like its name.
 SYNONYMS = {"clean": "gc --leftovers", "delegations": "ledger list"}
@@ -45,7 +45,7 @@ Table = Callable[[], Sections]
 class TableGroup(click.Group):
     """A group whose commands are the rows of tables, in sections.
 
-    A command is looked for in one table after another, so that the first ones can be cheap. The last one has all rows.
+    A command is looked up table by table, so that the first tables can be cheap. The last table has all rows.
     """
 
     def __init__(self, *args: Any, tables: Sequence[Table], **settings: Any) -> None:
@@ -76,7 +76,7 @@ class TableGroup(click.Group):
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The names of all sections share one column."""
+        """The names of all sections share a column."""
         sections = self.sections
         width = max(map(len, rows_of(sections)))
         for title, rows in sections.items():
@@ -117,7 +117,7 @@ class TableGroup(click.Group):
     def _near(self, ctx: click.Context, name: str) -> list[str]:
         """A synonym, the same name elsewhere, the list of a group's plural, else names like it here, else elsewhere.
 
-        A name that several other groups have means the commands of this one.
+        A name that several other groups have means the commands of this group.
         """
         root = ctx.find_root().command
         paths = list(_paths(root.rows)) if isinstance(root, TableGroup) else []
@@ -144,9 +144,9 @@ def rows_of(sections: Sections) -> dict[str, Leaf | Branch]:
 
 
 def inserted(sections: Sections, commands: Iterable[Command]) -> Sections:
-    """The tables of the core with the commands of features, each after the one that its row names.
+    """The tables of the core with the commands of features, each after the command that its row names.
 
-    A row without such a name, or with that of a command that is not there, comes last in its section or group.
+    A row that names no command, or a missing command, comes last in its section or group.
     """
     found: dict[str, dict[str, Leaf | Branch]] = {title: dict(rows) for title, rows in sections.items()}
     for command in commands:
@@ -164,7 +164,7 @@ def inserted(sections: Sections, commands: Iterable[Command]) -> Sections:
 
 
 def _with(rows: Mapping[str, R], name: str, row: R, command: Command) -> dict[str, R]:
-    """The rows with one more, at the place that the command's row names. Raises `InvalidFeature` for a name that is taken."""
+    """The rows and `row`, at the place that the command's row names. Raises `InvalidFeature` for a name that is taken."""
     names = list(rows)
     if name in names:
         from databuild_dagster.feature import InvalidFeature
@@ -188,7 +188,7 @@ def _inside(table: Table, group: str) -> Sections:
 
 
 def with_synonym(error: click.ClickException) -> click.ClickException:
-    """The error of an unknown option with the option of its command that has this meaning; another error as it is."""
+    """The error of an unknown option, with the option of its command that has this meaning; any other error unchanged."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
     meant = OPTION_SYNONYMS.get(error.option_name)

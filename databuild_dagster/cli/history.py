@@ -78,7 +78,7 @@ def _row(ref: Ref, instance: ShownInstance) -> tuple[object, ...]:
 
 
 def asked_by(ref: Ref, askers: Sequence[Asker]) -> str | None:
-    """Those who asked by themselves; a want of a job run only says that something needed it."""
+    """The askers, without job runs if people or arcs asked: a job run's want only says that something needed the ref."""
     themselves = [asker for asker in askers if asker.source != DERIVATIVE] or list(askers)
     return few_of(list(dict.fromkeys(_asker_in_words(ref, asker) for asker in themselves)), SHOWN_ASKERS) or None
 

@@ -41,7 +41,7 @@ class CannotInit(Exception):
 @click.option("--name", help="The name of the project's package. Default: the folder's name.")
 @common
 def init(folder: Path, name: str | None, as_json: bool) -> None:
-    """Create a project in FOLDER, by default the current one.
+    """Create a project in FOLDER, by default the current folder.
 
     A .git or .venv may be there. The project has three assets, their tests, and a README that says what to do next.
     """

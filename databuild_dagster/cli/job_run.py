@@ -28,7 +28,7 @@ from databuild_dagster.shapes.job_runs import (
 )
 from databuild_dagster.store.queries.job_runs import EVERY_JOB_RUN, JobRunFilter
 
-#: Outputs of one job run that are printed.
+#: Outputs of a job run that are printed.
 MAX_OUTPUTS = 20
 
 
@@ -53,7 +53,7 @@ def list_job_runs(
 ) -> None:
     """List the newest job runs.
 
-    The time of a job run is its end, or its beginning if it has not ended. `databuild job-run cancel ID` stops one.
+    The time of a job run is its end, or its beginning if it has not ended. `databuild job-run cancel ID` stops a job run.
     """
     which = JobRunFilter(states=states, job=job, ref=ref, since=since)
     found = find_job_runs(the_queries(), the_catalog(), which, open_only=open_only, most=limit)

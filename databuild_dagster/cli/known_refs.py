@@ -23,6 +23,6 @@ def canonical_of(queries: Queries, ref: Ref) -> Canonical:
 
 
 def why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
-    """One sentence why the key is not a partition, None if it is."""
+    """A sentence why the key is not a partition, None if it is."""
     why = the_catalog().why_not(dataset, partition_key)
     return f"{why} This command takes one partition." if why and RANGE in (partition_key or "") else why

@@ -1,4 +1,4 @@
-"""Options of commands that list what happened, and the lines of one record."""
+"""Options of commands that list what happened, and the lines of a record."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _print_available(queries: Queries, after_seq: int, *, follow: bool) -> None:
 def rebuild(as_json: bool) -> None:
     """Recompute all tables from the log.
 
-    The log is only read; the new tables replace the old ones.
+    The log is only read; the new tables replace the old tables.
     """
     n_events = rebuild_store(the_store(check_projections=False))
     answer({"events": n_events}, f"Rebuilt from {count(n_events, 'event')}.", as_json=as_json)
@@ -191,7 +191,7 @@ def check(deep: bool, contents: bool, from_start: bool, repair_keys: bool, as_js
 def backup(file: str, as_json: bool) -> None:
     """Copy the SQLite database into FILE, also during writes.
 
-    FILE must not exist. The copy is of one moment, with the log and the tables. For PostgreSQL, use pg_dump.
+    FILE must not exist. The copy is a consistent snapshot of the log and the tables. For PostgreSQL, use pg_dump.
     """
     n_events = the_store(check_projections=False).database.backup(file)
     answer({"file": file, "events": n_events}, f"Copied {count(n_events, 'event')} to {file}.", as_json=as_json)
@@ -205,8 +205,8 @@ def take_over(roots: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Make this store the owner of its warehouses.
 
     After a move, a restore or an import. Gives the build state a new id, and writes it into the markers of its warehouses
-    outside the home. The original, if there is one, may not build there or remove data there from then on. ROOT names a further
-    warehouse, or one inside another home.
+    outside the home. The original, if it exists, may not build there or remove data there from then on. ROOT names a further
+    warehouse, or a warehouse inside a different home.
     """
     from databuild_dagster.data import ownership
     from databuild_dagster.data.ownership import warehouses_of
@@ -273,7 +273,7 @@ def _repaired(checked: Checked, *, as_json: bool) -> dict[str, object]:
 def export(file: str, as_json: bool) -> None:
     """Copy the event log into FILE, also during writes.
 
-    FILE must not exist. It gets one line of JSON for each event, the same from SQLite and from PostgreSQL.
+    FILE must not exist. It gets a line of JSON for each event, the same from SQLite and from PostgreSQL.
     """
     from databuild_dagster.store.transfer import export_log
 

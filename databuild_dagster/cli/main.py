@@ -1,4 +1,4 @@
-"""The command's entry: finds the subcommand, and turns an exception into one sentence and an exit code.
+"""The command's entry: finds the subcommand, and turns an exception into a sentence and an exit code.
 
 Subcommands are imported when they are called, so that `databuild show` waits neither for Dagster nor for Spark.
 """
@@ -53,7 +53,7 @@ def _own(target: str, summary: str) -> Leaf:
 #: sentences of the docstrings, for help that imports no command; a test compares them.
 SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     "Start": {
-        "init": _own("init:init", "Create a project in FOLDER, by default the current one."),
+        "init": _own("init:init", "Create a project in FOLDER, by default the current folder."),
         "dev": _own("webserver:dev", "Open Dagster: its web server and its daemon."),
         "webserver": _own("webserver:webserver", "Open Dagster's web server alone, with databuild's pages."),
         "status": _own("status:status", "Show all assets by state, open wants and orchestrators."),
@@ -158,7 +158,7 @@ def with_built_in() -> Sections:
 
 @cache
 def with_features() -> Sections:
-    """All commands, also those of other packages. Raises `InvalidFeature`."""
+    """All commands, with the commands of installed packages. Raises `InvalidFeature`."""
     from databuild_dagster.feature import features
 
     return inserted(SECTIONS, [command for feature in features() for command in feature.located_commands()])
@@ -197,7 +197,7 @@ def main(arguments: list[str] | None = None) -> None:
 def shown_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning as stderr shows it. One of this package is for its users, who need no line of its code."""
+    """A warning as stderr shows it. A warning of this package is for its users, who need no line of its code."""
     if Path(filename).is_relative_to(_PACKAGE):
         return f"Warning: {message}\n"
     return _as_python_shows(message, category, filename, lineno, line)
@@ -268,7 +268,7 @@ def _check_are_text(arguments: list[str]) -> None:
 
 
 def _is_help(error: click.ClickException) -> bool:
-    """A group called without a command answers with its help, which is no sentence to be put on one line."""
+    """Whether the error is the help of a group called without a command: help keeps its lines."""
     return isinstance(error, click.UsageError) and error.ctx is not None and error.message == error.ctx.get_help()
 
 

@@ -24,7 +24,7 @@ from databuild_dagster.warehouse.manifest import Manifest, manifest_text, read_m
 def schema(as_json: bool) -> None:
     """Print the JSON schema of manifests.
 
-    With --json on one line.
+    With --json on a single line.
     """
     from databuild_dagster.warehouse.manifest import shipped_schema
 
@@ -40,7 +40,7 @@ def schema(as_json: bool) -> None:
 def show(name: str, whole: bool, as_json: bool) -> None:
     """Print the manifest of REF, or of the instance UUID.
 
-    Of REF: of the instance that readers see. With --json on one line.
+    Of REF: of the instance that readers see. With --json on a single line.
     """
     queries = the_queries()
     warehouse, found = _found(queries, *_instance(queries, name))
@@ -48,7 +48,7 @@ def show(name: str, whole: bool, as_json: bool) -> None:
 
 
 def _tell(text: str, *, as_json: bool) -> None:
-    """JSON either way: as it stands in its file, or as one line among those of other programs."""
+    """Print JSON: as it stands in its file, or as a single line for other programs."""
     emit(json.loads(text)) if as_json else click.echo(text, nl=False)
 
 

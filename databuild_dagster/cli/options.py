@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class RefType(click.ParamType[Ref]):
-    """A ref of the command line. `main` prints the `InvalidRef` that a malformed one raises."""
+    """A ref of the command line. `main` prints the `InvalidRef` that a malformed ref raises."""
 
     name = "ref"
 
@@ -58,7 +58,7 @@ class Count(click.IntRange):
 
 
 class States(click.ParamType[frozenset[str]]):
-    """States with commas between them, of which one is enough."""
+    """States with commas between them, any of which matches."""
 
     name = "states"
 
@@ -79,7 +79,7 @@ class Selection:
     only: frozenset[str]
 
     def refs(self, queries: Queries) -> tuple[Ref, ...]:
-        """The refs; those of a range or of states are printed first. Raises what `select_refs` raises."""
+        """The refs; refs of a range or of states are printed first. Raises what `select_refs` raises."""
         found = refs_of_names(queries, the_instance, self.names, self.only)
         return found if found is self.names else printed(found)
 
@@ -110,7 +110,7 @@ def one_by_one(subjects: Sequence[T], *, as_json: bool, titled: bool = False) ->
 
 
 def selection(function: F | None = None, *, required: bool = True, metavar: str | None = None) -> Any:
-    """REFS and --only, passed on as one `selection`."""
+    """REFS and --only, passed on together as `selection`."""
     if function is None:
         return lambda function: selection(function, required=required, metavar=metavar)
 
@@ -241,7 +241,7 @@ class Where(NamedTuple):
 
 
 def definitions(function: F) -> F:
-    """-m, -f, -w and --location, as `dagster` has them; passed on as one `where`."""
+    """-m, -f, -w and --location, as `dagster` has them; passed on together as `where`."""
 
     @wraps(function)
     def wrapped(*args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Values for people and for programs: a table or a sentence on the one hand, JSON on the other."""
+"""Values for people, as a table or a sentence, and for programs, as JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ STYLES = {
 
 
 def emit(value: Any) -> None:
-    """One JSON value on stdout."""
+    """Print a JSON value on stdout."""
     click.echo(json.dumps(json_of(value), default=str))
 
 

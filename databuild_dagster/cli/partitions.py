@@ -65,8 +65,8 @@ def partitions(
 ) -> None:
     """List every partition of ASSET with its state.
 
-    RANGE is ASSET@FROM..TO; a key or * may be in its place. Partitions that follow one another in time, and have the same state for
-    the same reason, share a line. --list and --json have each of them.
+    RANGE is ASSET@FROM..TO; a key or * may be in its place. Partitions that are consecutive in time, and have the same state for
+    the same reason, share a line. --list and --json have each partition.
     """
     queries = the_queries()
     then = moment(queries, as_of)
@@ -239,10 +239,10 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Run(NamedTuple):
-    """Windows of time that follow one another and are alike: one line of a list for people.
+    """Consecutive windows of time with the same state and reason: a line of a list for people.
 
     A run has a name that selects exactly its partitions, `ASSET@FROM..TO` (rule 2.5), so only windows of time are put together: the
-    names of other partitions do not follow from those of their neighbors.
+    name of any other partition does not follow from its neighbors' names.
     """
 
     partitions: Sequence[Listed]
@@ -251,14 +251,14 @@ class Run(NamedTuple):
 
     @property
     def why(self) -> str | None:
-        """The reason of the first, and the number of others that differ from it in names and times alone."""
+        """The reason of the first, and the number of further reasons that differ from it in names and times alone."""
         why = self.partitions[0].why
         n_others = len({partition.why for partition in self.partitions}) - 1
         return f"{why} (and {n_others} like it)" if n_others else why
 
 
 def runs_of(dataset: DatasetSpec, existing: Iterable[Ref], listed: Iterable[Listed]) -> list[Run]:
-    """The listed partitions in runs; `existing` are the refs between which a listed one may be missing, in their order."""
+    """The listed partitions in runs; `existing` are the existing refs in order: a run ends where an existing ref is not listed."""
     are_windows = [] if dataset.partitions is None else dimensions_of_time(dataset.partitions)
     if True not in are_windows:
         return [Run([partition], partition.ref) for partition in listed]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from databuild_dagster.data.planned_reads import PlannedRead
 
 STYLES = {Action.BUILD: "cyan", Action.JOIN: "blue", Action.REUSE: "green", Action.BLOCKED: "red"}
-#: Different reasons that one job's line is followed by.
+#: Different reasons below a job's line.
 MAX_REASONS = 5
 #: What is written to a file is not wrapped to a terminal that is not there.
 MAX_WIDTH = 10_000
@@ -52,7 +52,7 @@ def plan(selection: Selection, where: Where, as_json: bool) -> None:
 
 
 def annotated_plan(refs: Sequence[Ref]) -> AnnotatedPlan:
-    """Raises what a want for these refs is refused with, `CyclicInputs` and `PlanTooLarge`."""
+    """Raises what a want for the refs is refused with, `CyclicInputs` and `PlanTooLarge`."""
     from databuild_dagster.bindings.registry.instance import engine_for
 
     instance = the_instance()
@@ -83,7 +83,7 @@ def _print(annotated: AnnotatedPlan, screen: Screen) -> None:
 
 
 def _trees(annotated: AnnotatedPlan) -> list[Tree]:
-    """A job's refs on one line, below it the jobs that it comes after; each drawn once."""
+    """A job's refs on a line, below it the jobs that it comes after; each drawn once."""
     graph = annotated.graph
     refs_of: dict[str, list[Ref]] = defaultdict(list)
     job_of: dict[Ref, str] = {}

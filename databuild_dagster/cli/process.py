@@ -72,7 +72,7 @@ class _Stream(io.TextIOWrapper):
 
 
 def guard_streams() -> None:
-    """Make stdout and stderr `_Stream`s, and closed ones /dev/null: the store's file would get their descriptor."""
+    """Make stdout and stderr `_Stream`s, and a closed stream /dev/null: the store's file would get its descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:

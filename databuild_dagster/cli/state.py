@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def home_to_write() -> Path:
-    """The home of a command that starts processes, which would fail one by one. Raises `BadHome`."""
+    """The home of a command that starts processes; without a writable home each would fail. Raises `BadHome`."""
     home = dagster_home()
     check_writable(home)
     return home
@@ -76,7 +76,7 @@ def the_warehouse() -> str:
 
 
 def the_instance(home: Path | None = None) -> DagsterInstance:
-    """The Dagster instance of the home. Dagster writes wherever it opens one. Raises `BadHome`."""
+    """The Dagster instance of the home. Opening an instance writes to the home. Raises `BadHome`."""
     from databuild_dagster.bindings.registry.instance import open_instance
 
     home = home or dagster_home()
@@ -108,7 +108,7 @@ def the_catalog() -> Catalog:
 
 
 class _LateCatalog:
-    """Dagster's catalog, opened by the first question to it: a command without one saves two seconds."""
+    """Dagster's catalog, opened by the first question to it: a command without a question saves two seconds."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -117,7 +117,7 @@ class _LateCatalog:
         self._keys: dict[str | None, frozenset[str | None]] = {}
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
-        """None for a partition that surely exists; Dagster's catalog judges every other one."""
+        """None for a partition that surely exists; Dagster's catalog judges every other partition."""
         if self._surely_has(dataset, partition_key):
             return None
         return self._dagster.why_not(dataset, partition_key)

@@ -83,13 +83,13 @@ def status(as_json: bool) -> None:
 
 
 def _pause_as_dict(of_asset: Sequence[PauseRow]) -> dict[str, object]:
-    """`refs` is null for all partitions, also those to come."""
+    """`refs` is null for all partitions, present and future."""
     refs = None if of_asset[0].is_whole else [pause.ref for pause in of_asset]
     return {"asset": asset_of(of_asset[0].ref), "refs": refs, **json_of(shown_pause(of_asset[0]))}
 
 
 def _print_assets(assets: Sequence[AssetStatus]) -> None:
-    """More assets than fit: those that are live altogether become one line."""
+    """If more assets exist than fit, the fully live assets share a line."""
     listed = assets if len(assets) <= MAX_ASSETS else [asset for asset in assets if not asset.is_all_live][:MAX_ASSETS]
     rows = [(asset.asset, *(asset.counts[name] or None for name in NAMES)) for asset in listed]
     empty = "No code location has registered an asset yet. `databuild build` registers what it loads."

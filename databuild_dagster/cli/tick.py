@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: How long the ticks wait for the end of an outage before they leave it to the next command.
 OUTAGE_SECONDS = 30.0
-#: How long they wait for signs of life of others: ticks that take longer than a break of the judge would wait for ever.
+#: How long the ticks wait for signs of life of other processes: ticks longer than a break of the judge would never end.
 UNSURE_SECONDS = OWNERSHIP_SECONDS + 2 * LEASE_SECONDS
 #: Ticks in a row that have nothing to do, while others record events all the time.
 MAX_MOVED = 20
@@ -83,7 +83,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
 
 
 def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
-    """The results of all ticks, and whether the last one left nothing to do. The copies for other tools are written then."""
+    """The results of all ticks, and whether the last tick left nothing to do. The copies for other tools are written then."""
     try:
         report, is_idle = _ticks(workshop, seen, timeout)
         workshop.finish_duties(is_cut_short=not is_idle)
@@ -93,7 +93,7 @@ def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple
 
 
 def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
-    """The results of all ticks with the troubles of the last one, and whether that left nothing to do."""
+    """The results of all ticks with the troubles of the last tick, and whether the last tick left nothing to do."""
     engine, pause = workshop.engine, threading.Event()
     built = _built_here(workshop)
     whole, n_moved, moved_at = TickReport(), 0, time.monotonic()
@@ -125,20 +125,20 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
 
 
 def _outages(workshop: Workshop) -> list[str]:
-    """A sentence for each outage of these locations behind which something waits (rule 6.17)."""
+    """A sentence for each outage of the workshop's locations behind which something waits (rule 6.17)."""
     here = {location.deployment.location for location in workshop.locations if location.deployment is not None}
     found = outages_with_refs(workshop.engine)
     return [outage.sentence for outage in found if outage.location in here and outage.waiting]
 
 
 def _built_here(workshop: Workshop) -> set[int]:
-    """The datasets that these ticks launch."""
+    """The datasets that the ticks launch."""
     deployments = [location.deployment for location in workshop.locations if location.deployment is not None]
     return {id for deployment in deployments for id in built_here(workshop.datasets, deployment.location)}
 
 
 def _failed(workshop: Workshop, report: TickReport) -> list[Ref]:
-    """The refs that these ticks built, found lost or found to miss inputs, and that have failed in the end."""
+    """The refs that the ticks built, found lost or found to miss inputs, and that have failed in the end."""
     queries = workshop.engine.queries
     runs = [run for launch_id in (*report.launched, *report.lost) for run in queries.job_runs_of_launch(launch_id)]
     states = queries.states(dict.fromkeys([*(ref for run in runs for ref in run.refs), *report.missed]))
@@ -174,7 +174,7 @@ def _tell(report: TickReport, seen: _Seen) -> None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The launches and completions of the ticks, and the troubles of the last one."""
+    """The launches and completions of the ticks, and the troubles of the last tick."""
 
     launched: list[str] = field(default_factory=list)
     #: Operation to its outcome, and the operations that failed.
@@ -194,7 +194,7 @@ class _Seen:
         """A tick waits for no job run."""
 
     def side_ticked(self, done: SideReport) -> None:
-        """One code location's part of a tick."""
+        """Add a code location's part of a tick."""
         self.ended.update(done.ended)
         self.failed.update(done.failed)
         self.stuck.update(done.stuck)
@@ -205,7 +205,7 @@ class _Seen:
             self.waiting_jobs.pop(id, None)
 
     def forget_troubles(self) -> None:
-        """The next tick finds those that are left."""
+        """Forget the troubles; the next tick finds the remaining ones."""
         self.stuck.clear()
         self.waiting_jobs.clear()
         self.unsure.clear()

@@ -43,7 +43,7 @@ def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
 
     The pages of databuild are at /databuild of the same address.
 
-    ARGUMENTS are those of `dagster dev`, such as --verbose; `dagster dev --help` lists them.
+    ARGUMENTS, such as --verbose, go to `dagster dev`; `dagster dev --help` lists them.
     """
     # Refused here in one sentence, and not some seconds later by the web server.
     settings_of_environment()
@@ -62,7 +62,7 @@ def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
 
 
 def _free_port(host: str) -> int:
-    """Dagster's own port, or a free one if that is taken. Raises `click.UsageError`."""
+    """Dagster's own port, or a free port if it is taken. Raises `click.UsageError`."""
     try:
         return _bound(host, DAGSTERS_PORT)
     except OSError:
@@ -101,10 +101,10 @@ _SETTINGS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 def webserver(arguments: tuple[str, ...]) -> None:
     """Open Dagster's web server alone, with databuild's pages.
 
-    ARGUMENTS are those of `dagster-webserver`, such as -h HOST, -p PORT, --path-prefix and --read-only;
+    ARGUMENTS, such as -h HOST, -p PORT, --path-prefix and --read-only, go to `dagster-webserver`;
     `dagster-webserver --help` lists them. The pages of databuild are at /databuild, below the path prefix.
 
-    The pages have no login: put a proxy with one in front of a server that others reach.
+    The pages have no login: put a proxy with a login in front of a server that other people reach.
     DATABUILD_USER_HEADER names the header in which the proxy gives the user, DATABUILD_API_TOKEN or
     DATABUILD_API_TOKEN_FILE the token of programs that call actions, DATABUILD_HOSTS the names of this server under which
     people act on its pages.

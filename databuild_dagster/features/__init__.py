@@ -1,8 +1,8 @@
-"""The features: each is a folder of this package with one row, `FEATURE`, and knows the core; the core knows none of them."""
+"""The features: each is a folder of this package with a row, `FEATURE`, and knows the core; the core knows no feature."""
 
 from typing import Final
 
-#: The built-in features, each after those that it needs.
+#: The built-in features, each after the features that it needs.
 BUILT_IN: Final = (
     "lots",
     "tables",

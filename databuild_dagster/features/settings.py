@@ -1,6 +1,6 @@
 """The options that features add to what authors write, for type checkers: keywords of `build_definitions` and of the decorators.
 
-The core looks at these types alone, never at run time. The rows of the features have the meaning of each option.
+The core uses these types for type checks only, never at run time. The rows of the features have the meaning of each option.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MultiAssetOptions(RefusedOfMulti, total=False):
 
 
 class BoundaryOptions(TypedDict, total=False):
-    """Keywords of `databuild_boundary`, those that it passes to the `AssetSpec` among them."""
+    """Keywords of `databuild_boundary`, including keywords that it passes to the `AssetSpec`."""
 
     publish: Publish
     sample: bool

@@ -23,7 +23,7 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker, CutWant
 
 T = TypeVar("T")
-#: Refs, or inputs, of one record.
+#: Refs, or inputs, of a record.
 MAX_REFS: Final = 100
 #: Wants behind an instance, and refs of each.
 MAX_ASKERS: Final = 20

@@ -1,6 +1,6 @@
 """The calendar of a dataset: a cell for each partition, or for each day or month of partitions.
 
-A dataset of more than `MAX_CELLS` partitions is shown by the day, the month or the year; `within` opens one of these. Keys
+A dataset of more than `MAX_CELLS` partitions is shown by the day, the month or the year; `within` opens a day, month or year. Keys
 that begin with no date have no such levels, so they come in pages.
 """
 
@@ -19,7 +19,7 @@ from databuild_dagster.shapes.calendar_keys import keys_of, remembered
 from databuild_dagster.shapes.marks import MISSING, mark_of_many, mark_of_state, marks_of
 from databuild_dagster.store.queries.queries import Queries
 
-#: Cells of one answer.
+#: Cells of an answer.
 MAX_CELLS: Final = 1_500
 #: Columns of partitions whose keys are no dates, and of parts of a day.
 COLUMNS: Final = 30
@@ -36,7 +36,7 @@ _DAYS = tuple(str(day) for day in range(1, 32))
 
 
 class CellShape(TypedDict):
-    """One partition, or several whose keys begin alike."""
+    """A partition, or several whose keys begin alike."""
 
     #: The partition key, or the beginning of several.
     title: str
@@ -45,7 +45,7 @@ class CellShape(TypedDict):
     n: int
     #: The partition; null for several.
     ref: Ref | None
-    #: By mark; empty for one partition.
+    #: By mark; empty for a single partition.
     counts: dict[str, int]
 
 
@@ -60,7 +60,7 @@ class GridShape(TypedDict):
     """Some partitions, or the part of them whose keys begin with `within`."""
 
     within: str
-    #: The partitions of the part, and how many come before those of this page.
+    #: The partitions of the part, and how many come before this page.
     n: int
     offset: int
     #: The partitions that the cells stand for, by mark.
@@ -75,7 +75,7 @@ class CalendarShape(GridShape):
     """A dataset, or the part of it whose keys begin with `within`."""
 
     dataset: str
-    #: Whether it subscribes to others: the API has the arc.
+    #: Whether it subscribes to other assets: the API has the arc.
     is_arc: bool
 
 
@@ -139,7 +139,7 @@ class _Part(NamedTuple):
     """The partition keys of a part of a dataset, and how many begin alike if it is shown in groups."""
 
     keys: Sequence[str | None]
-    #: The characters of the beginnings; None for one cell a partition.
+    #: The characters of the beginnings; None for a cell per partition.
     level: int | None
     expected: Mapping[str, int]
 
@@ -227,14 +227,14 @@ def _in_order(titles: Sequence[str]) -> tuple[list[_Place], list[str]]:
 
 
 class Grid:
-    """The partitions of one asset, whose marks the caller knows and which change."""
+    """The partitions of an asset; the caller knows their marks, which change."""
 
     def __init__(self, asset: str, keys: Iterable[str]) -> None:
         self._asset = asset
         self._keys = list(keys)
 
     def shape(self, mark_of: Callable[[str], str], *, within: str = "", offset: int = 0) -> GridShape:
-        """The cells of a part: one for each partition, or for each group of them if they are too many."""
+        """The cells of a part: a cell for each partition, or for each group of partitions if they are too many."""
         keys = [key for key in self._keys if key.startswith(within)] if within else self._keys
         level = self._level if not within else _level(keys, len(within))
         if level is None:

@@ -49,7 +49,7 @@ class _Value(NamedTuple):
 class _Memory:
     def __init__(self) -> None:
         self._lock = Lock()
-        #: The one that was asked for last is the last.
+        #: The value asked for most recently is the last.
         self._values: dict[Hashable, _Value] = {}
 
     def get(self, name: Hashable, version: Hashable, compute: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""A value of a row as JSON has it, and as one line of text."""
+"""A value of a row as JSON has it, and as a line of text."""
 
 from __future__ import annotations
 

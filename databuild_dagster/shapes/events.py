@@ -26,7 +26,7 @@ _NO_REASON: Final = "its build failed"
 
 
 class ShownEvent(msgspec.Struct, frozen=True):
-    """One event; `refs` are the first of `n_refs`, which counts a job run as one ref."""
+    """An event; `refs` are the first of `n_refs`, which counts a job run as a single ref."""
 
     seq: int
     at: Time
@@ -79,38 +79,38 @@ def _first(fact: e.Fact, *names: str) -> Any:
 
 
 class Alike(msgspec.Struct, frozen=True):
-    """Refs of one asset that failed by themselves for one reason: the last ones, and the number of all."""
+    """Refs of the same asset that failed by themselves for the same reason: the last refs, and the number of all."""
 
     refs: list[Ref]
     n: int
     why: str
-    #: Those that wait behind the first of the refs.
+    #: The refs that wait behind the first of the failed refs.
     n_waiting: int
 
 
 class Retrying(msgspec.Struct, frozen=True):
-    """Wanted refs of one asset that are tried again after one error: the last ones, and the number of all."""
+    """Wanted refs of the same asset that are retried after the same error: the last refs, and the number of all."""
 
     refs: list[Ref]
     n: int
     why: str
-    #: The attempts that one of them has used at most, of `of`; outages and kills are none (rules 6.17, 6.18).
+    #: The most attempts that any of the refs has used, of `of`; outages and kills do not count (rules 6.17, 6.18).
     attempts: int
     of: int
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """The newest failures that are not repaired, one by one, and by asset and reason; and what is tried again."""
+    """The newest unrepaired failures, singly and by asset and reason; and the refs that are retried."""
 
     failures: list[FirstFailure]
     alike: list[Alike]
     retrying: list[Retrying]
-    #: All that are not repaired, those above among them; 10,001 for more than 10,000.
+    #: All unrepaired failures, `failures` among them; 10,001 for more than 10,000.
     n: int
 
 
 def newest_failures(queries: Queries) -> Failures:
-    """The refs that failed by themselves and are failed now, the last one first."""
+    """The refs that failed by themselves and are failed now, the last failure first."""
     n, found = queries.failed_first(MAX_FAILURES)
     failures = [FirstFailure(ref, one_line(why or _NO_REASON), queries.n_failed_because_of(ref)) for ref, why in found]
     alike = [

@@ -38,7 +38,7 @@ def schema_of(kind: type) -> dict[str, str]:
 
 
 def extended(kind: type[T], *records: object, **others: object) -> T:
-    """A record of a kind: `others` are fields as they are, and attributes of the first record that has them all further ones."""
+    """A record of type `kind`: `others` are its fields; any further field is an attribute of the first record that has it."""
     own: dict[str, object] = {}
     for record in reversed(records):
         own |= {name: getattr(record, name) for name in get_type_hints(kind) if hasattr(record, name)}

@@ -1,4 +1,4 @@
-"""The graph of instances around one: what it was made of, and what was made of it, now or at an earlier event (rule 4.6)."""
+"""The graph of instances around an instance: its inputs and its consumers, now or at an earlier event (rule 4.6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Neighbour = Instance | InstanceThen
 
 
 class ShownNeighbour(msgspec.Struct, frozen=True):
-    """An instance beside another one; `canonical` if readers of its ref see it."""
+    """An input or a consumer of an instance; `canonical` if readers of its ref see it."""
 
     uuid: str
     ref: Ref
@@ -36,7 +36,7 @@ class ShownNeighbour(msgspec.Struct, frozen=True):
 class Lineage(msgspec.Struct, frozen=True):
     """The inputs and consumers of an instance.
 
-    Of more than `MAX_NEIGHBOURS`, the first ones by ref, and of thousands of consumers the oldest ones.
+    If there are more than `MAX_NEIGHBOURS`, the first by ref; of thousands of consumers the oldest.
     """
 
     uuid: str
@@ -63,9 +63,9 @@ def neighbours(instances: Sequence[Neighbour]) -> list[ShownNeighbour]:
     return [extended(ShownNeighbour, instance, live_since=instance.live_at) for instance in instances]
 
 
-#: Instances of one graph.
+#: Instances of a graph.
 MAX_NODES: Final = 1_000
-#: Edges of one step. A partition can be built from a hundred thousand others.
+#: Edges of a step. A partition can be built from a hundred thousand partitions.
 MAX_EDGES: Final = 5_000
 
 
@@ -82,14 +82,14 @@ class Node(ShownNeighbour, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """One instance was an input of another one."""
+    """The instance `input` was an input of the instance `output`."""
 
     input: str
     output: str
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """The instances around one, level by level."""
+    """The instances around an instance, level by level."""
 
     uuid: str
     ref: str
@@ -105,7 +105,7 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class _Look(Protocol):
-    """The instances and their edges at one event."""
+    """The instances and their edges at an event."""
 
     def instances(self, uuids: Iterable[str]) -> Sequence[Neighbour]: ...
     def inputs(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]: ...

@@ -22,7 +22,7 @@ from databuild_dagster.store.queries.wants import Asker
 
 #: Inputs that an instance missed, of which the reason names so many.
 SHOWN_INPUTS: Final = 3
-#: The reason of an instance without one of its own, by the state of its job run.
+#: The reason of an instance without a recorded reason, by the state of its job run.
 ENDED_AS: Final = {
     JobRunState.DEP_MISSED: "another output of its job run waited for inputs",
     JobRunState.CANCELED: "its job run was canceled",
@@ -30,7 +30,7 @@ ENDED_AS: Final = {
 
 
 class ShownInstance(msgspec.Struct, frozen=True):
-    """One build of a ref."""
+    """A build of a ref."""
 
     uuid: str
     previous_uuid: str | None
@@ -47,7 +47,7 @@ class ShownInstance(msgspec.Struct, frozen=True):
 
 
 def history_of(queries: Queries, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None) -> list[ShownInstance]:
-    """Every instance of a ref, or the newest ones, the oldest first, each with all of its inputs or the first ones."""
+    """The instances of a ref, or the newest `most`, oldest first, each with all inputs or the first `most_inputs`."""
     instances = queries.history(ref, most, most_inputs)
     askers = who_asked(queries, [instance.uuid for instance in instances])
     reasons = _reasons(queries, instances)
@@ -90,9 +90,9 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
 
 
 def one_before(history: Iterable[tuple[str, bool]], uuid: str) -> str | None:
-    """The instance to compare one with, of a history of uuids, oldest first, each with whether it was ever live.
+    """The instance to compare with `uuid`. `history` has uuids, oldest first, each with whether the instance was ever live.
 
-    It is the newest earlier one that was live, because a failed build has nothing to compare; without one, the newest earlier one.
+    It is the newest earlier instance that was live, because a failed build has nothing to compare; else the newest earlier instance.
     """
     earlier = list(takewhile(lambda found: found[0] != uuid, history))
     were_live = [found for found, was_live in earlier if was_live]

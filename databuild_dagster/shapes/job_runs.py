@@ -1,4 +1,4 @@
-"""Job runs as JSON has them: of a filter, one with its outputs, and those that a person cancels (rules 15, 6.10)."""
+"""Job runs as JSON has them: the matches of a filter, a job run with its outputs, canceled job runs (rules 15, 6.10)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from databuild_dagster.store.queries.wants import WantView
 
 
 class JobRun(msgspec.Struct, frozen=True):
-    """One job run; `instances` are in the order of `refs`."""
+    """A job run; `instances` are in the order of `refs`."""
 
     id: Annotated[str, Column("job run")]
     job: Annotated[str, Column(wide_only=True)]
@@ -49,9 +49,9 @@ class Build(msgspec.Struct, frozen=True):
 
     job_run: JobRun
     asked_by: list[str]
-    #: The seconds of its past launches, the middle one; null without any.
+    #: The median seconds of its past launches; null without past launches.
     usual_seconds: float | None
-    #: From its start to its end; null without one of them.
+    #: From its start to its end; null if either is missing.
     seconds: float | None
 
 
@@ -137,14 +137,14 @@ class CanceledJobRun(JobRun, frozen=True):
 
 
 class Waiting(NamedTuple):
-    """The outputs for which others wait, each with the waiting refs and their wants."""
+    """The outputs that refs wait for, each with the waiting refs and their wants."""
 
     refs: dict[Ref, tuple[Ref, ...]]
     wants: dict[Ref, list[WantView]]
 
 
 def cancel_command(queries: Queries, names: Iterable[str], *, reason: str, retry: bool) -> CancelJobRuns:
-    """The command for job runs by their ids or the ends of these. Raises as `full_id`."""
+    """The command for job runs, named by their ids or the ends of their ids. Raises as `full_id`."""
     ids = tuple(queries.full_id(IdKind.JOB_RUN, name) for name in names)
     return CancelJobRuns(job_run_ids=ids, reason=reason, keep_wants=retry, fail_missed=not retry)
 
@@ -172,7 +172,7 @@ def canceled_job_runs(engine: Engine, command: CancelJobRuns, waiting: Waiting) 
 
 
 def waiting_dagster_runs(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
-    """Dagster run to what it waits for: of all who joined a build, canceling it leaves only these (rule 8.3)."""
+    """Each Dagster run that joined a build and still waits, to its refs: it may build them if the build is canceled (rule 8.3)."""
     waiting: dict[str, list[Ref]] = {}
     for entry in (entry for ref in refs for entry in ledger.of_ref(ref)):
         if entry.kind is Answer.JOIN and entry.outcome is DelegationOutcome.WAITING:

@@ -18,7 +18,7 @@ from databuild_dagster.store.queries.wants import Requester
 
 
 class ShownEntry(LedgerEntry, frozen=True):
-    """The answer to one request for one ref, with its message, which is empty for a build."""
+    """The answer to a request for a ref, with its message, which is empty for a build."""
 
     message: Annotated[str, Column(wide_only=True, none="")]
 

@@ -1,4 +1,4 @@
-"""One word for the state of a partition, or of several, as calendars show it."""
+"""A word for the state of a partition, or of several, as calendars show it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def canonical_shape(
 ) -> ShownCanonical:
     """The canonical instance of a ref, which must not be missing, when `seq` was the last event; None for now.
 
-    With all of its inputs or the first ones. The store has staleness and taints of now alone, and the reason of its last state.
+    With all inputs or the first `most_inputs`. The store has staleness and taints of now alone, and the reason of its last state.
     """
     uuid = canonical.uuid
     assert uuid is not None, "the ref is not missing"
@@ -104,12 +104,12 @@ def shown_pause(pause: PauseInForce | PauseRow) -> Pause:
     return Pause(pause.reason, pause.actor, Time(pause.paused_at), time_of(pause.until))
 
 
-#: Open job runs among which those of the paused refs are looked for.
+#: Open job runs that are searched for the paused refs.
 MAX_OPEN_RUNS: Final = 10_000
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """A pause that was recorded: the job runs that it canceled, and the open ones of its refs."""
+    """A recorded pause: the job runs that it canceled, and the open job runs of its refs."""
 
     refs: Sequence[Ref]
     #: Null without an end.
@@ -131,6 +131,6 @@ def paused(queries: Queries, command: PausePartitions, outcome: Outcome) -> Paus
 
 
 def open_job_runs_of(queries: Queries, names: Collection[Ref]) -> list[str]:
-    """The open job runs that build one of the refs, or of the assets, the newest first."""
+    """The open job runs that build any of the refs or assets, the newest first."""
     runs = queries.job_runs(open_only=True, most=MAX_OPEN_RUNS)
     return [run.id for run in runs if not set(names).isdisjoint(names_of(run.refs))]

@@ -15,12 +15,12 @@ from databuild_dagster.model.plan import MAX_PLANNED_REFS
 from databuild_dagster.model.plan import plan as job_graph
 from databuild_dagster.model.refs import Ref
 
-#: Refs that one launch names; `n_refs` counts them all.
+#: Refs that a launch names; `n_refs` counts them all.
 NAMED_REFS: Final = 5
 
 
 class PlannedRef(msgspec.Struct, frozen=True):
-    """One ref of a plan, whose `after` are its inputs."""
+    """A ref of a plan, whose `after` are its inputs."""
 
     job: str
     ref: Ref
@@ -30,11 +30,11 @@ class PlannedRef(msgspec.Struct, frozen=True):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """Refs of one job that are built at the same time; times are in seconds, null without a history of the job."""
+    """Refs of the same job that are built at the same time; times are in seconds, null without a history of the job."""
 
     job: str
     n_refs: int
-    #: The first of them.
+    #: The first refs.
     refs: Sequence[Ref]
     launches: int
     #: From now until the longest chain before it has ended; negative if it has begun.
@@ -45,7 +45,7 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A plan; `expected_seconds` is for all launches one after another, `seconds` for the longest chain."""
+    """A plan; `expected_seconds` is the sum over all launches, `seconds` the length of the longest chain."""
 
     jobs: list[PlannedRef]
     launches: int
@@ -58,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True):
 def plan_of(engine: Engine, refs: Sequence[Ref], instance: Any, *, most_refs: int = MAX_PLANNED_REFS) -> AnnotatedPlan:
     """The plan of a build, with foreign refs as the Dagster instance has them now.
 
-    Raises what a want for these refs is refused with, `CyclicInputs` and `PlanTooLarge`.
+    Raises what a want for the refs is refused with, `CyclicInputs` and `PlanTooLarge`.
     """
     datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
     graph = job_graph(refs, datasets, engine.catalog, most_refs=most_refs)
@@ -98,7 +98,7 @@ def _waves(launches: Sequence[PlannedLaunch]) -> tuple[list[Stage], float | None
 def stage_shape(
     job: str, refs: Sequence[Ref], launches: int, begins_after: float, seconds: float | None, *, is_joined: bool = False
 ) -> Stage:
-    """Launches of one job that begin together."""
+    """Launches of the same job that begin together."""
     begins = round(begins_after, 3)
     return Stage(job, len(refs), refs[:NAMED_REFS], launches, begins, rounded(seconds), is_joined)
 

@@ -69,7 +69,7 @@ def would_taint(preview: Preview) -> WouldTaint:
 def untaint_command(engine: Engine, name: str, reason: str) -> UntaintPartitions:
     """The command that takes back a taint, named by its id or the end of it.
 
-    Raises `NotFound`, and `CannotRevert` for the taint of partitions that still mean another window of time (rule 2.6).
+    Raises `NotFound`, and `CannotRevert` for the taint of partitions that still mean a different window of time (rule 2.6).
     """
     queries = engine.queries
     taint_id = queries.full_id(IdKind.TAINT, name)
@@ -85,7 +85,7 @@ def untaint_command(engine: Engine, name: str, reason: str) -> UntaintPartitions
 
 
 def revert_command(engine: Engine, ref: Ref, name: str, *, force: bool, reason: str) -> RevertCanonical:
-    """The command that makes an instance, named by its uuid or the end of it, the one that readers see.
+    """The command that makes an instance canonical. `name` is its uuid or the end of its uuid.
 
     Raises `NotFound`, `CannotRevert`, and as `check_data_of` if its files are not there.
     """

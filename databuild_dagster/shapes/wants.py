@@ -1,4 +1,4 @@
-"""Wants as JSON has them: one, what it waits for, what a command did to wants, and the answer of `explain` (rules 15)."""
+"""Wants as JSON has them: a want, what it waits for, what a command did to wants, the answer of `explain` (rules 15)."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class RequestState(Label):
 
     #: No want has begun.
     RECEIVED = "Received"
-    #: Some wants have begun or ended, and one is open.
+    #: Some wants have begun or ended, and at least one is open.
     EXECUTING = "Executing"
     #: Every want is successful.
     COMPLETED = "Completed"
-    #: No want is open, and one failed.
+    #: No want is open, and at least one failed.
     FAILED = "Failed"
-    #: No want is open, none failed, and one was canceled or has expired.
+    #: No want is open, none failed, and at least one was canceled or has expired.
     CANCELED = "Canceled"
 
 
@@ -83,7 +83,7 @@ class RecordedWant(WantView, frozen=True):
 
 
 class KeptFor(msgspec.Struct, frozen=True):
-    """A ref that was kept for a canceled want, and stays wanted for another one."""
+    """A ref that was kept for a canceled want, and stays wanted because of the want `want`."""
 
     ref: Ref
     want: str
@@ -104,19 +104,19 @@ class Retried(msgspec.Struct, frozen=True):
 
 
 def recorded_wants(engine: Engine, wants: Sequence[WantView]) -> list[RecordedWant]:
-    """The wants of one request in the shape of `want create`."""
+    """The wants of a request in the shape of `want create`."""
     failures = first_failures(engine, {ref for want in wants for ref in want.refs})
     named, hints = (failures.named, failures.sentences) if failures else ((), [])
     return [extended(RecordedWant, want, failed_first=named, hints=hints) for want in wants]
 
 
 class CanceledWants(NamedTuple):
-    """The wants that were named, those of inputs that were kept for them, and what stays kept for others."""
+    """The named wants, the wants of inputs kept for them, and the refs that stay kept for other wants."""
 
     wants: list[WantView]
     kept: list[WantView]
     still_kept: list[StillKept]
-    #: The wants that were canceled, without those that were kept.
+    #: The canceled wants, without the kept wants.
     n_canceled: int
 
     def shape(self) -> list[CanceledWant]:

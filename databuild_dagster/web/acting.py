@@ -1,4 +1,4 @@
-"""Actions over HTTP: the url that does one, and the page that says what it would touch and asks for a confirmation.
+"""Actions over HTTP: the url that does an action, and the page that shows what it would touch and asks for a confirmation.
 
 The form of the page posts to the url of the API. A browser is sent on to the page that it came from, with the command's id in the
 url: the page shows the events of the command, which the log has. A body is a form or JSON; its size is bounded, and nothing is
@@ -84,7 +84,7 @@ class Switch:
 
 
 class Acting:
-    """Does the actions of one web server, and renders their confirmations."""
+    """Does the actions of a web server, and renders their confirmations."""
 
     def __init__(self, state: State, pages: Pages, authority: Authority) -> None:
         self._state = state
@@ -231,9 +231,9 @@ def _kept_id(controls: Mapping[str, Any], error: DatabuildError | None) -> str |
 
 
 def command_id(action: Action, given: str | None, actor: str, fields: Fields) -> str:
-    """The id of the command, which no other action has, with a fingerprint of its actor and fields. Raises `BadCommandId`.
+    """The unique id of the command, with a fingerprint of its actor and fields. Raises `BadCommandId`.
 
-    Values are compared as they were sent: a time from now, such as 12h, is another one at each call.
+    Values are compared as they were sent: a time from now, such as 12h, means a different time at each call.
     """
     name = given or new_id()
     if len(name) > MAX_COMMAND_ID or not (name.isascii() and name.replace("-", "").replace(".", "").isalnum()):
@@ -262,14 +262,14 @@ JSON: Final = "application/json"
 #: Bytes of a body, and fields in it.
 MAX_BODY_BYTES: Final = 100_000
 MAX_FIELDS: Final = 1_000
-#: Seconds in which a body must come: one that never ends would keep its connection.
+#: Seconds in which a body must arrive: a body that never ends would keep its connection.
 MAX_SECONDS: Final = 30
 
 Fields = list[tuple[str, str]]
 
 
 async def read_body(request: Request, of_json: Set[str] = frozenset()) -> Fields:
-    """The fields in their order. Those of `of_json` take any JSON, and are given as its text.
+    """The fields in their order. The fields named in `of_json` take any JSON, and are returned as its text.
 
     Raises `WrongMediaType`, `BodyTooLarge`, `BadBody`.
     """

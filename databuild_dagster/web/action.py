@@ -1,4 +1,4 @@
-"""An action: one url with its fields, its dry run, its command, and the type of its answer.
+"""An action: a url with its fields, its dry run, its command, and the type of its answer.
 
 An action is a command of the engine with a command id, so that a form that is sent twice does it once. In its dry run the command
 is handled and rolled back, and what would have moved is counted.
@@ -56,7 +56,7 @@ class Rehearse(Protocol):
 
 @dataclass(frozen=True)
 class Action:
-    """One url below /databuild/api/v1/actions, which POST calls."""
+    """A url below /databuild/api/v1/actions, called with POST."""
 
     name: str
     #: The words of its button.
@@ -89,7 +89,7 @@ def commanded(
     answer_of: Callable[[Engine, Any, Handle], Any],
     would: Callable[[State, Any, Preview], list[str]],
 ) -> dict[str, Any]:
-    """The two functions of an action that is one command of the engine.
+    """The two functions of an action that is a single command of the engine.
 
     `answer_of` calls its last argument, which does the command, so that it can look at the state before and after.
     """
@@ -133,13 +133,13 @@ _KINDS: Final = {"instances": "partition", "wants": "want", "job_runs": "job run
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Partitions, wants or job runs that would go from one state to another; `before` is null for new ones."""
+    """Partitions, wants or job runs that would change their state from `before`, null if they are new, to `after`."""
 
     kind: str
     before: str | None
     after: str
     n: int
-    #: The first of them, by name.
+    #: The first names.
     first: list[str]
 
 
@@ -147,13 +147,13 @@ class Rehearsal(msgspec.Struct, frozen=True):
     """What an action would do now. Nothing was recorded."""
 
     action: str
-    #: Each one sentence.
+    #: Each is a sentence.
     would: list[str]
     moves: list[Move]
 
 
 def moves_of(preview: Preview) -> list[Move]:
-    """The moves of a preview, from the first state of each thing to its last one."""
+    """The moves of a preview, from the first state of each entity to its last state."""
     return grouped_moves(preview.changes)
 
 

@@ -1,6 +1,6 @@
-"""The table of all actions: those of the core, about wants and data (rules 5, 6.6, 6.10, 6.13, 7), and those of the features.
+"""The table of all actions: the core's, about wants and data (rules 5, 6.6, 6.10, 6.13, 7), and the features'.
 
-The pages have a button for some of them, and a program may call each.
+The pages have a button for some actions, and a program may call each.
 """
 
 from __future__ import annotations

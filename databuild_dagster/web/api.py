@@ -1,8 +1,8 @@
 """The API: a table of urls, each with its parameters, its function, and the type of its answer.
 
-`ROUTES` are those of the core; `routes()` has those of the features, too.
+`ROUTES` has the core's urls; `routes()` adds the features' urls.
 
-The functions answer in the shapes of `--json` (rules 15). The pages call them too, and nothing else.
+The functions answer in the shapes of `--json` (rules 15). The pages call only these functions.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ from databuild_dagster.web.state import State, check_foldable, moment_at, querie
 
 VERSION: Final = "v1"
 MAX_RECORDS: Final = 500
-#: Datasets of one answer, and the newest partitions of each.
+#: Datasets in an answer, and the newest partitions of each.
 MAX_DATASETS: Final = 50
-#: Wants, or job runs, that are looked at for a filter that ended ones may pass.
+#: Wants, or job runs, that are read for a filter that ended wants and job runs may pass.
 MAX_LOOKED_AT: Final = 50_000
 NEWEST: Final = 31
-#: Events of one command.
+#: Events of a command.
 MAX_EVENTS_OF_COMMAND: Final = 100
 
 
@@ -91,7 +91,7 @@ class WantsPage(msgspec.Struct, frozen=True):
     """Wants, newest first; `n` is the number of all that the filters admit, 10,001 for more than 10,000."""
 
     n: int
-    #: Of a store with more wants, only so many of the newest ones were looked at; null if all were.
+    #: How many of the newest wants were read, if the store has more; null if all were read.
     of_newest: int | None
     as_of: Head | None
     wants: list[CutWant]
@@ -117,7 +117,7 @@ class ShownPartition(msgspec.Struct, frozen=True):
     canonical: BoundedCanonical | None
     #: Whether its author lets a few rows be shown.
     shows_rows: bool
-    #: Whether its asset subscribes to others: the API has the arc.
+    #: Whether its asset subscribes to other assets: the API has the arc.
     is_arc: bool
     paused: Pause | None
     #: The name to resume: the ref, or its whole asset; null if it is not paused.
@@ -339,7 +339,7 @@ def want(state: State, name: str) -> RequestPage:
 
 
 def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThen:
-    """The graph of instances around one, now or when `as_of` was the last event."""
+    """The graph of instances around an instance, now or when `as_of` was the last event."""
     queries = state.engine.queries
     uuid = queries.full_id(IdKind.INSTANCE, instance)
     then = moment_at(state, as_of)

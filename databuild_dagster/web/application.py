@@ -213,7 +213,7 @@ def _json(value: Any, status: int = HTTPStatus.OK) -> Response:
 
 
 async def _refused(rendered: Pages, request: Request, error: Exception) -> Response:
-    """One sentence: as JSON below the API, as a page elsewhere."""
+    """The sentence of an error: as JSON below the API, as a page elsewhere."""
     status = status_of(error)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     error = _as_ours(error, request)

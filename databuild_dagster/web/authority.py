@@ -1,4 +1,4 @@
-"""Who may act, and under which name the log knows him: a page of this server with its token, or a caller with the bearer token.
+"""Who may act, and the name that the log records: a page of this server with its token, or a caller with the bearer token.
 
 A page's token belongs to a cookie that the browser sends to no other site (SameSite=Strict), and is made with a secret of this
 process: another site can neither read it nor guess it. The request must come from the same origin besides, and from a known
@@ -41,7 +41,7 @@ MAX_NAME: Final = 100
 #: Behind the name of a person or program that no login has confirmed.
 UNVERIFIED: Final = "(unverified)"
 _BEARER: Final = "bearer "
-#: A name that has one could imitate the mark of another one.
+#: A name with a parenthesis could imitate the mark of another name.
 _NOT_IN_NAMES: Final = "()"
 
 
@@ -54,7 +54,7 @@ class Actor:
 
 
 class Authority:
-    """Decides over the actions of one web server."""
+    """Decides over the actions of a web server."""
 
     def __init__(self, settings: Settings, path: str) -> None:
         self._settings = settings
@@ -87,7 +87,7 @@ class Authority:
         return Actor(f"api:{checked_name(name)} {UNVERIFIED}")
 
     def actor_of_page(self, request: Request, name: str | None = None) -> Actor:
-        """The user that the proxy names, or else the typed name, or the one that was typed before. Raises `ActionRefused`."""
+        """The user that the proxy names, or else the typed name, or the name typed before. Raises `ActionRefused`."""
         header = self._settings.user_header
         if header is not None:
             users = request.headers.getlist(header)
@@ -102,7 +102,7 @@ class Authority:
         return Actor(f"web:{typed} {UNVERIFIED}", typed)
 
     def typed_name(self, request: Request) -> str:
-        """The name in the cookie, if it is one."""
+        """The name in the cookie; empty if it is missing or not a valid name."""
         try:
             return checked_name(unquote(cookie_of(request, NAME_COOKIE), errors="strict"))
         except (BadName, UnicodeDecodeError):
@@ -111,7 +111,7 @@ class Authority:
     # The token of a page
 
     def page_token(self, request: Request) -> tuple[str, str]:
-        """The session of the browser, a new one for a browser without, and the token for its forms."""
+        """The session of the browser, new for a browser without a session, and the token for its forms."""
         session = cookie_of(request, SESSION_COOKIE)
         if not (len(session) == 43 and session.isascii() and session.isprintable()):
             session = secrets.token_urlsafe(32)
@@ -194,7 +194,7 @@ def _host_of(place: str) -> str:
 def is_known_host(host: str, configured: Collection[str]) -> bool:
     """Whether no stranger can let the host lead to this server: an address, a name without a dot, or a name of this server.
 
-    Only a name that its owner publishes can lead to one machine and later to another one, and such a name has a dot.
+    Only a name that its owner publishes can lead first to one machine and later to a different machine, and such a name has a dot.
     """
     try:
         ip_address(host)
@@ -205,7 +205,7 @@ def is_known_host(host: str, configured: Collection[str]) -> bool:
 
 
 def check_is_opened(request: Request) -> None:
-    """A confirmation takes the lock of writers for a moment, so a page of another site may link to it and not load it as an image
+    """A confirmation takes the lock of writers for a moment, so a foreign page may link to it and not load it as an image
     or by a script. Raises `OtherOrigin`."""
     is_opened = request.headers.get("sec-fetch-mode") in (None, "navigate")
     if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_opened:
@@ -213,7 +213,7 @@ def check_is_opened(request: Request) -> None:
 
 
 def cookie_of(request: Request, name: str) -> str:
-    """The value of a cookie; empty without it, and for one that comes twice, of which one may be another program's."""
+    """The value of a cookie; empty if the cookie is missing or sent twice: a second one may come from a different program."""
     found = []
     for header in request.headers.getlist("cookie"):
         for part in header.split(";"):

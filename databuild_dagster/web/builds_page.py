@@ -1,4 +1,4 @@
-"""The page Builds: open and ended job runs, and the success rate and the durations of one job."""
+"""The page Builds: open and ended job runs, and the success rate and the durations of a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_BARS: Final = 100
 
 
 def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    """The values of the template. The job runs of one job or partition are those that ended, too."""
+    """The values of the template. The job runs of a job or partition include ended job runs."""
     values["ended"] = values["ended"] or any(values[name] for name in ("job", "ref", "in_state"))
     found, error = or_error(lambda: ask("builds", **values))
     savings = ask("savings")

@@ -31,13 +31,13 @@ MAX_SEARCHED: Final = 1_000
 
 
 class LedgerPage(msgspec.Struct, frozen=True):
-    """Entries of the ledger, newest first: of `n_searched` read entries, those that the filters admit.
+    """Entries of the ledger, newest first: the entries that the filters admit, of `n_searched` read entries.
 
     `is_cut` if there may be older entries of the same request, of the same ref, or of all.
     """
 
     n: int
-    #: Of these, those whose ref is neither live nor failed yet.
+    #: The entries whose ref is neither live nor failed yet.
     n_waiting: int
     n_searched: int
     is_cut: bool
@@ -154,7 +154,7 @@ def _delegations(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spared(savings: dict[str, Any]) -> list[dict[str, Any]]:
-    """The jobs, those that were spared most first."""
+    """The jobs, the highest `avoided` first."""
     jobs = [{"job": job, **metrics} for job, metrics in savings.items()]
     return sorted(jobs, key=lambda found: (-found["avoided"], found["job"]))
 

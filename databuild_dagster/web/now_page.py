@@ -1,4 +1,4 @@
-"""The page Now: what is alike is one line, so that a failure of a hundred partitions hides none of the others."""
+"""The page Now: similar entries share a line, so that a failure of a hundred partitions hides no other failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import ARC
 from databuild_dagster.web.routes import Ask
 
-#: Wants on the page, and open job runs, of which those of one launch share a line.
+#: Wants on the page, and open job runs; the job runs of a launch share a line.
 MAX_WANTS: Final = 25
 MAX_BUILDS: Final = 200
 MAX_LAST_EVENTS: Final = 60
@@ -20,7 +20,7 @@ MAX_LINES: Final = 20
 
 
 class Wants(NamedTuple):
-    """Wants of one source for one asset, in one state, the newest first; each wish of a person is alone."""
+    """Wants with the same source, asset and state, newest first; a want of a person has a line of its own."""
 
     wants: list[dict[str, Any]]
     refs: list[Ref]
@@ -28,7 +28,7 @@ class Wants(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Events of one kind and actor that came one after another; `event` is the newest."""
+    """Consecutive events of the same type and actor; `event` is the newest."""
 
     event: dict[str, Any]
     n: int
@@ -52,7 +52,7 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def together(wants: Sequence[dict[str, Any]]) -> list[Wants]:
-    """The wants that arcs and job runs recorded for one asset, together by their state; those of people one by one."""
+    """The wants of arcs and job runs, grouped by asset, state, source and actor; each want of a person is a group."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for want in wants:
         is_alone = want["source"] not in (ARC, DERIVATIVE) or want["deadline"] or not want["refs"]
@@ -69,13 +69,13 @@ def together(wants: Sequence[dict[str, Any]]) -> list[Wants]:
 
 
 def shortened(events: Sequence[dict[str, Any]]) -> list[Events]:
-    """Events of one actor and without refs that repeat themselves as one; an event that names refs has a line of its own."""
+    """The events, with repeated events of an actor joined if they name no refs; an event with refs has a line of its own."""
     groups = groupby(events, lambda event: (event["type"], event["actor"], event["n_refs"] and event["seq"]))
     return [Events(group[0], len(group)) for group in (list(found) for _, found in groups)]
 
 
 def _by_launch(builds: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Job runs of one job that began together in one Dagster run."""
+    """Job runs of the same job that began together in the same Dagster run."""
     launches: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for build in builds:
         run = build["job_run"]

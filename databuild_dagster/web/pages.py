@@ -64,7 +64,7 @@ class Pages:
         return template.render(head={"seq": 0, "at": None}, path="", here="/", done=[], **shown)
 
     def render_error(self, error: Mapping[str, str], status: int) -> str:
-        """The HTML of an answer that is one sentence."""
+        """The HTML of an error."""
         return self.render_template("error.html", error=error, status=int(status))
 
 
@@ -84,7 +84,7 @@ class _Answers:
 
 
 def _done_in_words(command_id: str) -> str | None:
-    """What a command of an action did, where its events have one type for everything."""
+    """What a command of an action did, for an action whose events all have the same type."""
     in_words = {f"web/{action.name}/": action.done_in_words for action in actions() if action.done_in_words}
     return next((words for start, words in in_words.items() if command_id.startswith(start)), None)
 
@@ -131,7 +131,7 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lineage_of(ask: Ask, ref: Ref, uuid: str) -> Any:
-    """The neighbours of an instance, which must be one of the page's partition. Raises `NotFound`."""
+    """The neighbours of an instance, which must belong to the page's partition. Raises `NotFound`."""
     found = ask("lineage", instance=uuid)
     if found["ref"] != ref:
         raise NotFound(kind=f"instance of {ref}", name=uuid)
@@ -139,12 +139,12 @@ def _lineage_of(ask: Ask, ref: Ref, uuid: str) -> Any:
 
 
 def _receipt_of(ask: Ask, uuid: str) -> Any:
-    """What an instance was made with; None for one without a receipt, and without the feature that makes receipts."""
+    """The receipt of an instance; None if it has no receipt, or if the feature that makes receipts is missing."""
     return or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if ask.has("receipt") else None
 
 
 def _pair_to_compare(history: Sequence[dict[str, Any]], canonical: str | None) -> tuple[Any, Any] | None:
-    """The instances that the page of a partition offers to compare: the canonical or newest one, and the one before it."""
+    """The instances that the page of a partition offers to compare: the canonical or newest instance, and its predecessor."""
     if len(history) < 2:
         return None
     known = [(instance["uuid"], instance["live_since"] is not None) for instance in history]

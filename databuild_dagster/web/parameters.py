@@ -1,4 +1,4 @@
-"""The parameters of a url: their types, their bounds, and one sentence for what cannot be."""
+"""The parameters of a url: their types, their bounds, and a sentence for an invalid value."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RepeatedParameter(InvalidRequest):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: how its text is read, and its schema in the OpenAPI document."""
+    """A parameter: how its text is read, and its schema in the OpenAPI document."""
 
     name: str
     description: str
@@ -118,7 +118,7 @@ def ref(name: str, description: str, *, required: bool = False) -> Parameter:
 
 
 def several(one: Parameter) -> Parameter:
-    """The parameter as one that may be given several times."""
+    """The parameter, made to accept several values."""
     schema = {"type": "array", "items": dict(one.schema), "maxItems": MAX_VALUES}
     return replace(one, schema=schema, default=(), is_list=True)
 
@@ -202,7 +202,7 @@ def is_true(value: str) -> bool:
 
 
 def choice(name: str, description: str, values: Sequence[str], *, required: bool = False) -> Parameter:
-    """One of a few texts, in any case of letters."""
+    """A parameter whose value is among `values`, in any case of letters."""
 
     def read(name: str, value: str) -> str:
         found = next((known for known in values if known.lower() == value.lower()), None)

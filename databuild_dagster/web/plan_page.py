@@ -1,4 +1,4 @@
-"""The page Plan: one form for all questions, and one layout for their answers.
+"""The page Plan: all questions share a form, and all answers share a layout.
 
 The questions and the effects come from the rows of the API (`PlanQuestions`): what a build does is the core's question.
 """
@@ -19,7 +19,7 @@ from databuild_dagster.web.plans import names_in
 from databuild_dagster.web.refusals import names_a_place
 from databuild_dagster.web.routes import Ask, EffectOnPage, PlanQuestion, PlanQuestions, Switch
 
-#: Rows of one page, and bars of its drawing.
+#: Rows on a page, and bars in its drawing.
 MAX_ROWS: Final = 200
 MAX_BARS: Final = 40
 _WIDTH: Final = 1_000
@@ -29,7 +29,7 @@ _LEAST: Final = 3.0
 
 
 class Bar(NamedTuple):
-    """One stage as a bar over time; places are in units of the drawing."""
+    """A stage as a bar over time; places are in units of the drawing."""
 
     y: int
     x: float
@@ -139,7 +139,7 @@ def _command(question: PlanQuestion, refs: str, on: Mapping[str, bool]) -> str:
 
 
 def drawn(stages: Sequence[dict[str, Any]]) -> Drawing:
-    """The stages over time; one without a history is a bar of the least width."""
+    """The stages over time; a stage without a history is a bar of the least width."""
     shown = stages[:MAX_BARS]
     first = min((stage["begins_after"] for stage in shown), default=0.0)
     last = max((stage["begins_after"] + (stage["seconds"] or 0.0) for stage in shown), default=0.0)

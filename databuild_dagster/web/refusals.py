@@ -1,6 +1,6 @@
 """Errors as answers: the status of each, what an action is refused for before the engine sees it, and errors without places.
 
-An error that names the place of a file or of a database becomes one for a page, which says what is in trouble and not where."""
+An error that names the place of a file or of a database is replaced for a page: the page says what is in trouble and not where."""
 
 from __future__ import annotations
 

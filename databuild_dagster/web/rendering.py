@@ -97,9 +97,9 @@ _MARK_OF_STATE: Final = {
 
 
 class CauseLine(NamedTuple):
-    """The sentences about a ref and those that are like it, and how far to the right they are."""
+    """The sentences about a ref and about similar refs, and their indent."""
 
-    #: The refs that have the sentences, and others that have alike ones.
+    #: The refs that have the sentences, and the refs that have similar sentences.
     refs: Sequence[str]
     alike: Sequence[str]
     sentences: Sequence[str]
@@ -120,15 +120,15 @@ class Urls:
         return self._root
 
     def page(self, path: str, **query: object) -> str:
-        """A page with those parameters that have a value."""
+        """A page's url, with the parameters that have a value."""
         given = {name: value for name, value in query.items() if value not in (None, "", 0, False)}
         texts = {name: "true" if value is True else str(value) for name, value in given.items()}
         return f"{self._root}{path}" + (f"?{urlencode(texts, quote_via=quote)}" if texts else "")
 
     def action(self, name: str, back: str, values: Mapping[str, object]) -> str:
-        """The confirmation of an action; a list of values is given one by one.
+        """The confirmation of an action; a list repeats its parameter.
 
-        A url that would be too long leads back to the first page.
+        If the url would be too long, the confirmation leads back to the first page.
         """
         given = {field: value for field, value in values.items() if value not in (None, "", False)}
         texts = {field: "true" if value is True else value for field, value in given.items()}
@@ -156,7 +156,7 @@ class Urls:
 def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Collection[str] = ()) -> Environment:
     """The environment of the templates; a misspelled name raises.
 
-    `folders` are those of the features, and `takes_away` the names of actions whose buttons are red.
+    `folders` are the features' template folders, and `takes_away` the names of actions whose buttons are red.
     """
     environment = Environment(
         loader=FileSystemLoader([TEMPLATES, *folders]),
@@ -203,12 +203,12 @@ def now() -> datetime:
 
 
 def mark_of_state(state: str | None) -> str:
-    """The mark that colours a state; the plain one for a state without a colour."""
+    """The mark that colours a state; the plain mark for a state without a colour."""
     return "missing" if state is None else _MARK_OF_STATE.get(state, "missing")
 
 
 def cause_lines(causes: Sequence[dict[str, Any]], derivative_wants: Sequence[dict[str, Any]] = ()) -> list[CauseLine]:
-    """The causes of one ref on one line, with those of other refs that are like it."""
+    """A line for each cause of a ref, with the similar refs behind it."""
     return [
         CauseLine(
             found.refs if found.is_same else found.refs[:1],
@@ -232,13 +232,13 @@ def ago(at: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """A span of time in one unit."""
+    """A span of time in a single unit."""
     unit, n = next(((unit, n) for unit, n in _UNITS if seconds >= 2 * n), _UNITS[-1])
     return f"{max(seconds, 0) // n:.0f} {unit}"
 
 
 def lasts(seconds: float) -> str:
-    """How long something takes, in one unit."""
+    """A duration in a single unit."""
     return "under 1 s" if 0 < seconds < 1 else span(seconds)
 
 
@@ -327,7 +327,7 @@ def utc(at: str) -> str:
 
 
 def duration(iso: str) -> str:
-    """The unit of lots in words: `PT1H` is "1 hour"; another text as it is."""
+    """The unit of lots in words: `PT1H` is "1 hour"; any other text is returned unchanged."""
     found = _DURATION.fullmatch(iso)
     if found is None:
         return iso

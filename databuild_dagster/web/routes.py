@@ -1,9 +1,9 @@
-"""One url of the API, and one page: the rows of their tables, and the pieces that several rows share.
+"""A url of the API, and a page: the rows of their tables, and the pieces that several rows share.
 
-The tables of all rows are `api.routes()` and `pages.pages()`: those of the core, and those that the features bring.
+The tables of all rows are `api.routes()` and `pages.pages()`: the core's rows, and the features' rows.
 
-A url may answer questions of the page Plan, which shows all answers in one layout. The core asks what a build does. A feature adds
-questions on the row of its url, with the effects that only they have.
+A url may answer questions of the page Plan, which shows all answers in the same layout. The core asks what a build does. A feature
+adds questions on the row of its url, with the effects that only they have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Head(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ApiRoute:
-    """One url below /databuild/api/v1, which is only read."""
+    """A url below /databuild/api/v1, for GET only."""
 
     path: str
     summary: str
@@ -57,30 +57,30 @@ class Ask(Protocol):
     def __call__(self, name: str, /, **values: Any) -> Any: ...
 
     def has(self, name: str, /) -> bool:
-        """Whether the API has the route; those of a feature that is left out are not there."""
+        """Whether the API has the route; the routes of an absent feature are missing."""
         ...
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page."""
+    """A page."""
 
     path: str
     template: str
     show: Callable[[Ask, dict[str, Any]], dict[str, Any]]
     parameters: tuple[Parameter, ...] = ()
-    #: The word of its entry in the navigation; empty for a page that is reached from others.
+    #: The word of its entry in the navigation; empty for a page that only other pages link to.
     entry: str = ""
     #: The page after whose entry its own stands; by default the entries stand in the order of the pages.
     entry_after: str = ""
-    #: The page whose entry is marked while this one is shown; by default its own.
+    #: The page whose entry is marked while this page is shown; by default its own.
     below: str = ""
     #: The folder of its template, for a page of a feature.
     folder: Path | None = None
 
 
 class Probe(NamedTuple):
-    """One url below /databuild that says in JSON whether the web server is well, with a status of its own."""
+    """A url below /databuild that reports in JSON whether the web server is well, with a status of its own."""
 
     path: str
     #: It answers within a bound, from the loop of the server: the threads of pages may all be waiting for the state.
@@ -113,11 +113,11 @@ class Switch:
 
 @dataclass(frozen=True)
 class PlanQuestion:
-    """One question, as the form of the page names it."""
+    """A question, as the form of the page names it."""
 
     name: str
     words: str
-    #: One line about the answer, for a person who has not asked yet.
+    #: A line about the answer, for a person who has not asked yet.
     explanation: str
     #: The command with the same answer, before the refs: `databuild plan`.
     command: str
@@ -135,7 +135,7 @@ class EffectOnPage(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One ref of an answer."""
+    """A ref of an answer."""
 
     ref: str
     job: str
@@ -145,7 +145,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanQuestions:
-    """The questions that one url answers, and how its answer becomes rows."""
+    """The questions that a url answers, and how its answer becomes rows."""
 
     questions: tuple[PlanQuestion, ...]
     effects: tuple[EffectOnPage, ...]

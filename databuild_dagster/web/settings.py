@@ -34,7 +34,7 @@ class BadSetting(InvalidRequest):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one web server."""
+    """The settings of a web server."""
 
     read_only: bool = False
     user_header: str | None = None

@@ -24,19 +24,19 @@ from databuild_dagster.store.queries.queries import Queries
 
 #: Questions that are answered at once; more wait. Dagster's own pages have other threads.
 MAX_AT_ONCE: Final = 4
-#: Questions at once, with those that wait. While a server of the store is silent, each takes until its timeout.
+#: Running and waiting questions. While a server of the store is silent, each question takes until its timeout.
 MAX_ASKED: Final = 200
-#: Actions and dry runs at once, which wait for the lock of writers and for Spark, and those with the ones that wait.
+#: Running actions and dry runs, which wait for the lock of writers and for Spark; and running and waiting ones together.
 MAX_ACTIONS_AT_ONCE: Final = 2
 MAX_ACTIONS: Final = 50
 #: A costly answer is kept so many times as long as it took, and at least so long. After that it is computed again beside the
-#: question, which gets the kept one. One that is older than the last of these is not given any more.
+#: question, which gets the kept answer. An answer older than `MAX_AGE_SECONDS` is not given.
 KEEP_FACTOR: Final = 50
 KEEP_SECONDS: Final = 5.0
 MAX_AGE_SECONDS: Final = 120.0
 #: The wait for an answer that comes later otherwise.
 PATIENCE_SECONDS: Final = 0.05
-#: Events that are folded for one answer about an earlier time: some seconds.
+#: Events that are folded for an answer about an earlier time: some seconds.
 MAX_FOLDED: Final = 10_000
 #: Events that are kept.
 MAX_EVENTS: Final = 5_000
@@ -101,7 +101,7 @@ class State:
 
     @property
     def engine(self) -> Engine:
-        """Raises `StoreUnusable` and others of the store."""
+        """Raises `StoreUnusable` and other errors of the store."""
         return self._open_engine()
 
     def instance(self) -> Any:
@@ -122,7 +122,7 @@ class State:
         return await self._actions.ask(action)
 
     def made_once(self, make: Callable[[State], T]) -> T:
-        """An object over the build state that stays, such as one that follows a part of the log."""
+        """An object over the build state that stays, such as a follower of a part of the log."""
         with self._lock:
             if make not in self._made:
                 self._made[make] = make(self)
@@ -150,7 +150,7 @@ class State:
         return answer
 
     def _renew(self, name: str, question: Callable[[], object]) -> None:
-        """Compute an answer in a thread, unless one does already. After a failure the next question tries again."""
+        """Compute an answer in a thread, unless a thread computes it already. After a failure the next question tries again."""
         with self._lock:
             if name in self._renewed:
                 return
@@ -173,7 +173,7 @@ class State:
                 self._renewed.discard(name)
 
     def soon(self, name: str, question: Callable[[], T]) -> T | None:
-        """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first.
+        """The last answer to a question that reads everything, computed in a thread of its own; None before the first answer.
 
         Raises `StateClosed`, and what the question raised.
         """
@@ -193,7 +193,7 @@ class State:
         return None if kept is None else kept.answer
 
     def events(self, after: int, most: int) -> list[ShownEvent]:
-        """The events after a seq. They never change, so the last ones are kept: some name ten thousand refs."""
+        """The events after a seq. Events never change, so the last events are kept: some name ten thousand refs."""
         queries = self.engine.queries
         seqs = range(after + 1, min(after + most, queries.head().seq) + 1)
         with self._lock:
@@ -214,7 +214,7 @@ class State:
                 del self._events[seq]
 
     def end(self) -> None:
-        """Take no more questions, and refuse those that wait, soon; from any thread, and from a signal handler."""
+        """Take no more questions, and soon refuse waiting questions; from any thread, and from a signal handler."""
         if self._loop is not None and not self._loop.is_closed():
             # A signal handler may have interrupted a thread that holds a lock of its pool, so the loop does it.
             self._loop.call_soon_threadsafe(self._end)
@@ -279,13 +279,13 @@ class _Threads:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """As `end`, and wait for the threads: those that answer a question do so before."""
+        """As `end`, and wait for the threads: a thread that computes an answer completes it."""
         self.end()
         self._threads.shutdown()
 
 
 class _Desk(_Threads):
-    """Threads for questions of one kind, and a bound for those that wait."""
+    """Threads for questions of a kind, and a bound on waiting questions."""
 
     def __init__(self, n_threads: int, name: str, too_many: Callable[[], DatabuildError], most: int) -> None:
         super().__init__(n_threads, name)

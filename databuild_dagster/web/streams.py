@@ -1,6 +1,6 @@
-"""Event streams: each follows the log from its own seq, and all share one look at the end of the log.
+"""Event streams: each follows the log from its own seq, and all share a reader of the end of the log.
 
-One task reads the log while at least one stream is open. It keeps the last events, encoded once; a stream that is
+A single task reads the log while any stream is open. It keeps the last events, encoded once; a stream that is
 further behind reads pages of its own until it has caught up.
 """
 
@@ -28,7 +28,7 @@ LOOK_SECONDS: Final = 0.5
 SILENCE_SECONDS: Final = 15.0
 #: Milliseconds after which a browser connects again.
 RETRY_MILLISECONDS: Final = 2_000
-#: Events of one page, and the last ones that are kept for all streams.
+#: Events of a page, and the number of last events kept for all streams.
 PAGE: Final = 200
 KEPT: Final = 1_000
 
@@ -105,7 +105,7 @@ class LogStreams:
             self._moved.notify_all()
 
     async def start(self) -> None:
-        """Look at the log for a stream that has taken its place, unless another one has begun. Raises `StoreUnusable`."""
+        """Start the reader of the log for a stream that has taken its place, unless it runs. Raises `StoreUnusable`."""
         async with self._starting:
             if self._follower is None:
                 self._loop = asyncio.get_running_loop()

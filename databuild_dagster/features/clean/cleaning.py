@@ -1,10 +1,10 @@
 """Instances that no reader needs are planned for removal and, on request, removed (rule 10.8).
 
-A plan changes nothing. Carrying it out has three steps, and a process may die at any line of them: an event records the
+A plan changes nothing. Carrying it out has three steps, and a process may die at any line of a step: an event records the
 removal, decided again in its transaction; the files are removed; an event records the end. The store finds removals
 between the first and the last step, and the next clean-up finishes them.
 
-`model.removals` decides which data may be removed. Files that an instance lists by their whole path belong to others.
+`model.removals` decides which data may be removed. Files that an instance lists by their whole path belong to other programs.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from databuild_dagster.warehouse.manifest import file_paths, listed_in_attempts,
 from databuild_dagster.warehouse.removing import remove_from_attempts, take_away
 from databuild_dagster.warehouse.storage import storage_at
 
-#: Instances of one event: at most so many folders are half removed after a crash.
+#: Instances of an event: at most so many folders are half removed after a crash.
 MAX_AT_ONCE = 200
 
-#: States that others set: the process may not know, and may still write.
+#: States that other processes set: the process of the job run may not know, and may still write.
 _ENDED_BY_OTHERS = frozenset({JobRunState.LOST, JobRunState.CANCELED})
 
 
@@ -124,7 +124,7 @@ class Cleaner:
     # Files of failed attempts
 
     def plan_clean(self, scope: Collection[str] = ()) -> CleaningPlan:
-        """The files of attempts that never became live, of these datasets and refs or of all. Raises `UnknownAsset`."""
+        """The files of attempts that never became live, of the datasets and refs of `scope` or of all. Raises `UnknownAsset`."""
         scope, assets = frozenset(scope), self._assets_of(scope)
         plan = self._new_plan(scope)
         seen = {stored.uuid for stored in plan.unfinished}
@@ -178,7 +178,7 @@ class Cleaner:
         return unlisted_in_attempts(queries, warehouse, stored, listed, self._engine.clock(), is_over, elsewhere)
 
     def _new_plan(self, scope: Collection[str], *, tainted: bool = False) -> CleaningPlan:
-        """A plan with the roots, and with the unfinished removals in those that the store owns."""
+        """A plan with the roots, and with the unfinished removals in roots that the store owns."""
         self._ownership = Ownership(self._engine.store)
         roots = {warehouse.root: self._ownership.why_not(warehouse) for warehouse in self._warehouses}
         unfinished = [stored for stored in self._unfinished(scope) if self._own(self._places_of(stored))]
@@ -226,9 +226,9 @@ class Cleaner:
     def plan_gc(
         self, scope: Collection[str] = (), *, keep: int, older_than_seconds: float, tainted: bool = False
     ) -> CleaningPlan:
-        """Superseded instances of these datasets and refs or of all, but for the newest `keep` of each ref and for those
-        that readers saw within `older_than_seconds`. With `tainted` also tainted instances without a successor. Raises
-        `UnknownAsset`."""
+        """Superseded instances of the datasets and refs of `scope` or of all, without the newest `keep` of each ref and without
+        instances that readers saw within `older_than_seconds`. With `tainted` also tainted instances without a successor.
+        Raises `UnknownAsset`."""
         scope, assets = frozenset(scope), self._assets_of(scope)
         plan = self._new_plan(scope, tainted=tainted)
         now = self._engine.clock()
@@ -297,7 +297,7 @@ class Cleaner:
         return why
 
     def keep_what_others_list(self, plan: CleaningPlan) -> None:
-        """A location may have adopted files of another location's warehouse; of its own, adoption is refused."""
+        """Keep files that a location adopted from a different location's warehouse; of its own, adoption is refused."""
         folders = _folders(plan.going)
         roots = {going.warehouse.root for going in plan.going}
         for lister, listed in self._listed_outside(roots) if plan.going else ():
@@ -312,7 +312,7 @@ class Cleaner:
         plan.going = list(folders.values())
 
     def _listed_outside(self, roots: Collection[str]) -> Iterator[tuple[StoredInstance, set[str]]]:
-        """Each instance that lists files by their whole path, with them; without those of the only root of `roots`."""
+        """Each instance that lists files by their whole path, with its files; without instances of the only root of `roots`."""
         for lister in self._removals.outside():
             assert lister.manifest_uri is not None, "it is complete"
             asset = asset_of(lister.ref)
@@ -345,7 +345,7 @@ class Cleaner:
         return done
 
     def _without_unexpired(self, plan: CleaningPlan, done: CleaningResult) -> list[PlannedRemoval]:
-        """Let keepers forget what may list the data that goes; without the instances of datasets where one could not."""
+        """Let keepers forget what may list the removed data; skip the instances of datasets where a keeper could not."""
         failed = set()
         for asset in sorted({asset_of(going.ref) for going in plan.going}):
             for keeper in self._keepers:
@@ -473,7 +473,7 @@ def staged_by_the_dead(engine: Engine, warehouse: Warehouse, remains: WarehouseR
 
 
 def _leftovers(unlisted: Iterable[Unlisted], known: dict[str, Removable], handled: set[str]) -> Iterator[Unlisted]:
-    """The unlisted files and folders, without planned ones and those that are removed with their instance."""
+    """The unlisted files and folders, without items that are planned or removed with their instance."""
     for item in unlisted:
         owner = None if item.uuid is None else known.get(item.uuid)
         if owner is not None:

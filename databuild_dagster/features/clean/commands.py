@@ -65,9 +65,9 @@ def gc(
 ) -> None:
     """Remove replaced data, or what failed attempts left.
 
-    Of all datasets, or of those named and of ranges of partitions: ASSET@FROM..TO, or ASSET@KEY.
+    Of all datasets, or of the named datasets and ranges of partitions: ASSET@FROM..TO, or ASSET@KEY.
 
-    Without --leftovers: the data of instances that newer ones replaced. Data that readers see, that a running job run or
+    Without --leftovers: the data of instances that a newer instance replaced. Data that readers see, that a running job run or
     operation may read, and files from outside stay. Removed data can neither be reverted to nor read by `read --as-of`.
 
     With --leftovers: files of failed, canceled and lost attempts; data that is live, or was, stays. A removal that was

@@ -2,7 +2,7 @@
 
 The warehouse is listed first and the log is read afterwards, so that a file that gets an owner meanwhile is left out. A
 manifest is written before its event, and a build may be slow to clean up: orphans are reported once they are an hour old.
-The manifest of an arrival is reported at once when its lot has another instance, because its event would be refused
+The manifest of an arrival is reported at once when its lot has a different instance, because its event would be refused
 (`arrival_ids`).
 """
 
@@ -60,17 +60,17 @@ class Unlisted(NamedTuple):
     files: int
     bytes: int
     why: str
-    #: Of the folder of an attempt: the files that go, because manifests may list others of it.
+    #: Of the folder of an attempt: the files to remove, because manifests may list other files in it.
     loose: tuple[str, ...] = ()
 
     @property
     def is_orphan(self) -> bool:
-        """No instance owns it here; another Dagster instance that writes there may own it."""
+        """No instance owns it here; a different Dagster instance that writes there may own it."""
         return self.ref is None
 
 
 def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored: Found | None = None) -> list[Unlisted]:
-    """The orphans of one warehouse, of its attempts, and of this machine's staging folders.
+    """The orphans of a warehouse, of its attempts, and of this machine's staging folders.
 
     Lists every name in the warehouse, unless `stored` is given. Raises `DiskTrouble`, `StorageTrouble`.
     """
@@ -99,7 +99,7 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
 def files_listed(warehouse: Warehouse, stored: Found) -> dict[str, frozenset[str] | None]:
     """By folder of an instance, the files of attempts that its manifest lists; None if it cannot be read.
 
-    Of datasets with attempts only: their manifests are read, and no others. Raises `DiskTrouble`, `StorageTrouble`.
+    Only the manifests of datasets with attempts are read. Raises `DiskTrouble`, `StorageTrouble`.
     """
     with_attempts = {_place_of(attempt) for attempt in stored.attempts}
     folders = [folder.path for folder in stored.folders if _place_of(folder) in with_attempts]
@@ -127,7 +127,7 @@ def unlisted_in_attempts(
 
     An attempt is left alone while a job run of its launch runs. Its files are found at once if `is_over` says that no process
     works on the launch, else once they are an hour old and the launch has ended for an hour. The attempts of a dataset stay
-    while one of its manifests cannot be read.
+    while any of its manifests cannot be read.
     """
     unreadable = {folder.rpartition("/")[0] for folder, files in listed.items() if files is None}
     used = {path for files in listed.values() if files for path in files}.union(others)
@@ -211,7 +211,7 @@ def _arrival_in(warehouse: Warehouse, folder: Folder, assets: dict[str, str]) ->
 
 
 def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float) -> list[Unlisted] | None:
-    """The orphans of an arrival that the log does not have; None if it belongs to another log."""
+    """The orphans of an arrival that the log does not have; None if it belongs to a different log."""
     ref = manifest.ref
     is_ours, seen = decided_about(queries, manifest)
     if not is_ours:

@@ -1,6 +1,6 @@
 """Two instances compared: inputs, code, configuration, libraries, rows, columns, taints (rules 15, 4.6).
 
-The command line, the API and the pages answer in this shape. `a` is the earlier one and `b` the later one, as the asker has them:
+The command line, the API and the pages answer in this shape. `a` is the first instance and `b` the second, in the asker's order:
 what is added is in `b` alone.
 """
 
@@ -28,9 +28,9 @@ from databuild_dagster.warehouse.manifest import Column
 #: Inputs that are named, and other differences.
 MAX_INPUTS: Final = 500
 MAX_SETTINGS: Final = 500
-#: Instances of a ref among which the one before is looked for.
+#: Instances of a ref that are searched for the predecessor.
 MAX_BEFORE: Final = 100
-#: People and programs that are named as those who asked.
+#: People and programs that are named as askers.
 MAX_ASKERS: Final = 3
 
 Change = Literal["added", "removed", "changed"]
@@ -49,7 +49,7 @@ class NeverBuilt(Refused):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One of the two instances. `note` says why its columns are not known."""
+    """Either of the two instances. `note` says why its columns are not known."""
 
     uuid: str
     ref: Ref
@@ -72,7 +72,7 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class InputChange(msgspec.Struct, frozen=True):
-    """A ref of which the two read different instances; `same_rows` if one is a compaction of the other."""
+    """A ref of which the two sides read different instances; `same_rows` if they differ by compaction alone."""
 
     ref: Ref
     change: Change
@@ -101,7 +101,7 @@ class SettingChange(msgspec.Struct, frozen=True):
 
 
 class ColumnChange(msgspec.Struct, frozen=True):
-    """A column of one alone, or with other types; a type ends with ` not null` where the column may have no nulls."""
+    """A column of a single side, or of different types; a type ends with ` not null` if the column may have no nulls."""
 
     name: str
     change: Change
@@ -120,7 +120,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def instances_to_compare(queries: Queries, ref: Ref, first: str | None, second: str | None) -> tuple[str, str]:
-    """The whole uuids: `second` is by default the canonical instance of a ref, `first` the one before it.
+    """The whole uuids: `second` is by default the canonical instance of a ref, `first` its predecessor.
 
     Raises `NeverBuilt`, `NothingToCompare`.
     """
@@ -207,7 +207,7 @@ def _settings(first: _Settings, second: _Settings) -> list[SettingChange]:
 
 
 def _columns(first: Sequence[Column], second: Sequence[Column]) -> list[ColumnChange]:
-    """In the order of the second instance; columns of the first one alone come last."""
+    """In the order of the second instance; columns of the first instance alone come last."""
     before, after = ({column.name: _type(column) for column in columns} for columns in (first, second))
     return [
         ColumnChange(name, _change(before.get(name), after.get(name)), before.get(name), after.get(name))

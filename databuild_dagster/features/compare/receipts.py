@@ -32,7 +32,7 @@ from databuild_dagster.warehouse.threads import in_threads
 MAX_ENTRIES: Final = 500
 MAX_INPUTS: Final = 100
 MAX_FILES: Final = 20
-#: Edges of one step back.
+#: Edges of a step back.
 MAX_EDGES: Final = 5_000
 
 
@@ -43,7 +43,7 @@ class NoReceipt(Refused):
 
 
 class ReceiptEntry(msgspec.Struct, frozen=True):
-    """One instance behind a receipt. Without a launch of ours, or with one of an older version, code and environment are null."""
+    """An instance behind a receipt. Without a launch of ours, or for a launch of an older version, code and environment are null."""
 
     uuid: str
     ref: Ref

@@ -1,6 +1,6 @@
 """A few rows of what readers of a ref see, if the author of its asset allows it (rules 15, 5.7).
 
-Of a Parquet file of any size the footer is read, and the first pages of some columns of one row group. Each read asks for a range of
+Of a Parquet file of any size the footer is read, and the first pages of some columns of a row group. Each read asks for a range of
 bytes, and all ranges together have a bound, as has their time. A column that does not fit is left out.
 """
 
@@ -130,13 +130,13 @@ def _first_rows(warehouse: Warehouse, manifest: Manifest) -> tuple[FileEntry | N
 
 MAX_ROWS: Final = 20
 MAX_COLUMNS: Final = 30
-#: Of one column, and of all of them with the footer.
+#: Of a column, and of all columns with the footer.
 MAX_COLUMN_BYTES: Final = 4 << 20
 MAX_BYTES: Final = 16 << 20
 #: A column chunk that has more bytes before compression is not opened: a small page may hold any number of them.
 MAX_CHUNK_BYTES: Final = 512 << 20
 MAX_SECONDS: Final = 5.0
-#: Bytes of one read.
+#: Bytes of a read.
 READ_BYTES: Final = 256 << 10
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.settings import AssetSetting
 
-#: The metadata of an asset whose rows may be shown. The rows that `sample_rows` records have another name.
+#: The metadata of an asset whose rows may be shown. The rows that `sample_rows` records have a different name.
 SAMPLE: Final = "databuild/shows_rows"
 
 

@@ -36,7 +36,7 @@ def erase(
 ) -> None:
     """Erase rows of DATASET, in every instance and copy.
 
-    Each instance that readers see is written again without the rows. All data that has one is removed: earlier and tainted
+    Each instance that readers see is written again without the rows. All data with a matching row is removed: earlier and tainted
     instances, the rest of attempts, index statistics, samples and snapshots of a published table. Nothing becomes stale and no
     arc fires. A receipt shows that no kept file has such a row, by reading all of them again; exit code 1 means that some may be
     left, and the same command continues.

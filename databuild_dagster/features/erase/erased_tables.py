@@ -93,7 +93,7 @@ def _metadata(table: Table) -> set[str]:
 
 
 def _clear_iceberg(table: ForgetsSnapshots, expired: set[str]) -> list[str]:
-    """Remove the manifests of expired snapshots; returns those that are too young to be surely of one."""
+    """Remove the manifests of expired snapshots; returns manifests too young to surely belong to an expired snapshot."""
     there = [file for file in table.own_metadata() if file.path.endswith(".avro")]
     loaded = table.loaded()
     if loaded is None:

@@ -1,7 +1,7 @@
 """Rows that match a condition leave a dataset for good (rule 10.11).
 
 A survey reads every kept file of the dataset and changes nothing. Erasing writes each live instance with matching rows again
-without them, by one event that moves the pointer; publishes and expires the dataset's table; and removes the data of every
+without the rows, by a single event that moves the pointer; publishes and expires the dataset's table; and removes the data of every
 instance with such rows, as `cleaning` does. The last survey is the proof. The same request continues after a kill at any line,
 because each survey begins from the log and the files.
 """
@@ -64,7 +64,7 @@ from databuild_dagster.warehouse.manifest import (
 )
 from databuild_dagster.warehouse.removing import discard
 
-#: Builds may bring matching rows back while they are erased: each of them costs another pass.
+#: Builds may bring matching rows back while they are erased: each such build costs a further pass.
 MAX_PASSES: Final = 5
 #: Why data may be there of which no survey reads a file.
 UNFINISHED: Final = "the removal of its data was begun and has not ended"
@@ -98,7 +98,7 @@ class MatchingInstance(NamedTuple):
 
 
 class MatchingFile(NamedTuple):
-    """A file of another program that has matching rows."""
+    """A file with matching rows that belongs to a different program."""
 
     path: str
     ref: Ref
@@ -140,7 +140,7 @@ class Survey:
 
 
 class RewrittenInstance(NamedTuple):
-    """An instance in whose place another one is, without the rows that match."""
+    """An instance that was replaced by an instance without the matching rows."""
 
     ref: Ref
     uuid: str
@@ -177,7 +177,7 @@ class Eraser:
     def __init__(
         self, engine: Engine, warehouse: str, table: ErasedTables | None = None, keepers: Sequence[Keeper] = ()
     ) -> None:
-        """`table` is a keeper, too, and not among the others."""
+        """`table` is a keeper, too, and not among `keepers`."""
         self._engine, self._default, self._table = engine, warehouse, table
         self._keepers = keepers if table is None else (table, *keepers)
         self._removals = Removals(engine.store)
@@ -240,7 +240,7 @@ class Eraser:
         return survey
 
     def _manifests(self, asset: str) -> tuple[list[tuple[Removable, Warehouse, Manifest]], list[NamedPlace]]:
-        """The kept instances, the newest of each ref first, and those whose manifest cannot be read."""
+        """The kept instances, the newest of each ref first, and the places of instances whose manifest cannot be read."""
         found, unreadable = [], []
         with_data = self._removals.with_data(asset)
         recorded = self._engine.queries.data_facts(removable.uuid for removable in with_data)
@@ -260,7 +260,7 @@ class Eraser:
         return found, unreadable
 
     def _look_at(self, survey: Survey, removable: Removable, warehouse: Warehouse, manifest: Manifest) -> None:
-        """Read the files of one instance; of one that was removed, only files of another program are there."""
+        """Read the files of an instance; of a removed instance, only files of other programs exist."""
         is_gone = REMOVED in (manifest.state, removable.held.manifest_state)
         by_file: dict[str, int] = {}
         n_rows = 0
@@ -315,7 +315,7 @@ class Eraser:
         return why_not
 
     def _rewrite(self, condition: Condition, match: MatchingInstance) -> RewrittenInstance:
-        """Write an instance again, and move the pointer to the new one, if readers still see the other.
+        """Write an instance again, and move the pointer to the new instance if readers still see the old instance.
 
         Raises what the warehouse raises, `Overtaken`, and refusals of the command.
         """
@@ -424,7 +424,7 @@ class Eraser:
         return Cleaner(self._engine, self._default, self._keepers)
 
     def _places(self, asset: str) -> list[Warehouse]:
-        """The warehouses with instances of a dataset, and the default one."""
+        """The warehouses with instances of a dataset, and the default warehouse."""
         uris = (one.manifest_uri for one in self._removals.with_data(asset) if one.manifest_uri is not None)
         roots = {Warehouse(self._default).root, *(Warehouse.of_manifest(uri, asset).root for uri in uris)}
         return [Warehouse(root) for root in sorted(roots)]

@@ -1,8 +1,8 @@
 """Rows to erase outside of the data of instances: in files that no instance lists, and in results of operations (rule 10.11).
 
-The rest of attempts is removed whole. A folder of no known instance may belong to another store: it is named if rows in it
-match. The folders of killed rewrites hold no such rows, and are cleared by the next one. Rows that operations such as `validate`
-showed are taken out of the meta storage. The events that wrote them there are only named: the log is never edited.
+The rest of attempts is removed whole. A folder of no known instance may belong to a different store: it is named if rows in it
+match. The folders of killed rewrites hold no such rows, and the next rewrite clears them. Rows that operations such as `validate`
+showed are removed from the meta storage. The events that wrote the rows there are only named: the log is never edited.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _staged_just_now(engine: Engine, warehouse: Warehouse, asset: str, seen: Col
 
 
 def _matching(warehouse: Warehouse, asset: str, item: Unlisted, condition: Condition) -> Iterator[NamedPlace]:
-    """An orphan with matching rows, or one that cannot be read."""
+    """An orphan if it has matching rows or cannot be read."""
     suffixes = tuple(data_format.suffix for data_format in READABLE.values())
     paths = item.loose or ([file.path for file in warehouse.all_files(item.path)] if item.is_folder else [item.path])
     advice = "`databuild gc --leftovers --orphans --yes` removes it"
@@ -198,7 +198,7 @@ def clear_samples(engine: Engine, meta: MetaQueries, asset: str, condition: Cond
 
 
 def _with_samples(value: bytes, condition: Condition, becomes: Callable[[list[Any]], list[Any]]) -> bytes | None:
-    """The value with other lists of rows in the places of those with a match; None if there is none."""
+    """The value with each list of rows that has a match replaced by `becomes`; None if no list has a match."""
     if f'"{_SAMPLES}"'.encode() not in value:
         return None
     try:

@@ -40,7 +40,7 @@ class RowsDiffer(DatabuildError):
 
 
 class RowCounts(NamedTuple):
-    """The rows of a file, and those that match."""
+    """The number of rows of a file, and of matching rows."""
 
     rows: int
     matched: int
@@ -48,7 +48,7 @@ class RowCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on the rows of one dataset, with the type of each column that it names."""
+    """A condition on the rows of a dataset, with the type of each column that it names."""
 
     wanted: Filter
     #: By name in lower case; a file without such a column has null there.
@@ -60,7 +60,7 @@ class Condition:
         return PARTITION_KEY in self.wanted.columns and PARTITION_KEY not in self.types
 
     def count(self, path: str, ref: Ref, format_name: str) -> RowCounts:
-        """The rows of one file of an instance, of which the named columns are read.
+        """Count the rows of a file of an instance; only the named columns are read.
 
         Raises `BadFilter`, `NotParquet`, `ListedFileLost`, `DiskTrouble`, `StorageTrouble`.
         """
@@ -95,7 +95,7 @@ class Condition:
         return matching_mask(self._named(table, n_rows, ref), self.wanted)
 
     def _named(self, table: pa.Table | None, n_rows: int, ref: Ref) -> pa.Table:
-        """The columns that the condition names, also those that the table has not. Raises `BadFilter`."""
+        """The columns that the condition names, also columns that the table lacks. Raises `BadFilter`."""
         import pyarrow as pa
 
         columns: dict[str, pa.ChunkedArray | pa.Array] = {}
@@ -126,7 +126,7 @@ def parsed_condition(where: str) -> Filter:
 
 
 def condition_over(wanted: Filter, instances: Sequence[tuple[Warehouse, Manifest]]) -> Condition:
-    """The condition over a dataset's instances: one of them has each column that it names.
+    """The condition over a dataset's instances: each column that it names is in at least one instance.
 
     Raises `BadFilter`, and what opening the files raises.
     """
@@ -158,7 +158,7 @@ def write_without(
     """The manifest of a new instance, not written yet, without the rows that match; its files are in its folder.
 
     `matched` has the number of such rows in each file, by its uri. A file without any is linked, or copied in an object store.
-    Files of another program are written again in any case. Raises what reading and writing raise, and `RowsDiffer`.
+    Files of other programs are written again in any case. Raises what reading and writing raise, and `RowsDiffer`.
     """
     is_outside = manifest.uri_type is UriType.IDENTIFIER
     paths = zip(file_paths(warehouse, manifest), manifest.files, strict=True)
@@ -188,7 +188,7 @@ def _written(
     matched: Mapping[str, int],
     staging: str,
 ) -> dict[str, FileEntry | None]:
-    """By uri, the entry of the new file; None for one of which no row stays."""
+    """By uri, the entry of the new file; None for a file of which no row stays."""
     disk.make_dirs(staging)
     names: dict[str, str] = {}
     for number, (path, file) in enumerate(files):
@@ -251,7 +251,7 @@ def _writer(target: str, schema: pa.Schema, footer: pq.FileMetaData) -> pq.Parqu
     )
 
 
-#: Names of pyarrow's writer, where its reader has others.
+#: Names of pyarrow's writer, where its reader has different names.
 _CODECS: Final = {"UNCOMPRESSED": "NONE"}
 
 

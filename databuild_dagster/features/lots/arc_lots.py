@@ -27,7 +27,7 @@ _LEFT = (ManifestState.COMPLETE, ManifestState.EMPTY, ManifestState.PARTIAL)
 
 
 class ArcLot(NamedTuple):
-    """One lot of an arc."""
+    """A lot of an arc."""
 
     arc: str
     ref: Ref
@@ -45,8 +45,8 @@ class ArcLot(NamedTuple):
 def lots_of_arc(
     queries: Queries, instance: DagsterInstance, dataset: DatasetSpec, refs: Sequence[Ref] | None = None
 ) -> Iterator[ArcLot]:
-    """These refs of an arc; by default every partition that exists now, in the order of the definition, then other
-    partitions that have instances.
+    """The lots of `refs` of an arc; by default every partition that exists now, in the order of the definition, then
+    further partitions that have instances.
     """
     if refs is None:
         seen = {canonical.ref: canonical for canonical in queries.canonical_of_dataset(dataset.asset)}
@@ -75,7 +75,7 @@ def lots_of_arc(
 
 
 def _has_left_data(canonical: Canonical, usual: Callable[[], Warehouse]) -> bool:
-    """Whether attempts at a lot left data, in the warehouse of its manifest or else in the usual one."""
+    """Whether attempts at a lot left data, in the warehouse of its manifest or else in the usual warehouse."""
     if canonical.state not in _MATTERS or canonical.uuid is None or canonical.manifest_state == REMOVED:
         return False
     uri, asset = canonical.manifest_uri, asset_of(canonical.ref)

@@ -1,4 +1,4 @@
-"""Arcs as JSON has them (rules 10.5, 15): chains of sources and subscribers, the lots of one arc, and late data."""
+"""Arcs as JSON has them (rules 10.5, 15): chains of sources and subscribers, the lots of an arc, and late data."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ShownArc(msgspec.Struct, frozen=True):
     location: str
     follow_late: bool
     sources: list[ShownSource]
-    #: The partitions that exist now; those that were built, by state.
+    #: The number of partitions that exist now; of built partitions, by state.
     n: int
     states: dict[str, int]
     newest: list[CellShape]
@@ -110,7 +110,7 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class ArcDetail(msgspec.Struct, frozen=True):
-    """An arc with some of its lots, the newest first, and the late data of these."""
+    """An arc with some of its lots, the newest first, and their late data."""
 
     arc: ShownArc
     n: int
@@ -126,7 +126,7 @@ def sources_of(dataset: DatasetSpec) -> list[str]:
 
 
 def arcs_in_force(queries: Queries, arc: str | None = None) -> list[DatasetSpec]:
-    """The arcs by name, or one of them. Raises `NoArc`, `UnknownAsset`."""
+    """All arcs by name, or the arc `arc`. Raises `NoArc`, `UnknownAsset`."""
     found = [spec for arc_spec in queries.arcs() if (spec := queries.dataset(arc_spec.asset)) is not None]
     if arc is None:
         return sorted(found, key=lambda spec: spec.asset)
@@ -137,7 +137,7 @@ def arcs_in_force(queries: Queries, arc: str | None = None) -> list[DatasetSpec]
 
 
 class Arcs:
-    """The arcs of a build state, for one answer. `counts` counts its refs."""
+    """The arcs of a build state, for a single answer. `counts` counts its refs."""
 
     def __init__(self, engine: Engine, instance: Callable[[], Any], counts: Counts) -> None:
         self._engine = engine
@@ -145,7 +145,7 @@ class Arcs:
         self._counts = counts
 
     def chains(self, search: str | None, limit: int, offset: int) -> ArcsPage:
-        """Chains of arcs of which one has this in its name or in that of a source."""
+        """Chains with an arc whose name, or whose source's name, contains `search`."""
         chains = _chains(arcs_in_force(self._engine.queries))
         if search:
             chains = [chain for chain in chains if any(search.lower() in name.lower() for name in _names(chain))]
@@ -229,7 +229,7 @@ def _levels(chain: Iterable[DatasetSpec]) -> list[list[str]]:
 
 
 def _chains(arcs: Sequence[DatasetSpec]) -> list[list[DatasetSpec]]:
-    """Arcs that share an asset belong to one chain, in which each arc follows the arcs among its sources."""
+    """Arcs that share an asset belong to the same chain, in which each arc follows the arcs among its sources."""
     chains: list[list[DatasetSpec]] = []
     for spec in arcs:
         own = {spec.asset, *sources_of(spec)}

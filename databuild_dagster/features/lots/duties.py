@@ -1,8 +1,8 @@
 """The copies of lots, as a duty of each tick, at the end of a build, and in a thread beside its launches (rule 10.2).
 
-In a bucket a copy is a request, so the copies of a launch take as long as its manifests. Between two launches they would hold up
-the next one; beside it they use the time in which the builder waits for Spark. The cursor of `lot_copies` is stored as by a tick:
-a process that dies leaves the rest to the next one.
+In a bucket a copy is a request, so the copies of a launch take as long as its manifests. Between two launches they would delay the
+next launch; beside it they use the time in which the builder waits for Spark. The cursor of `lot_copies` is stored as by a tick:
+a process that dies leaves the rest to the next process.
 """
 
 from collections.abc import Collection
@@ -21,12 +21,12 @@ from databuild_dagster.warehouse.storage import protocol_of
 PORTION_REFS = 500
 #: The wait at the end of a build for copies that are left.
 MAX_SECONDS = 60.0
-#: One pass beside a launch; its cursor is stored afterwards.
+#: Seconds of a pass beside a launch; its cursor is stored afterwards.
 PASS_SECONDS = 2.0
 
 
 class CopiesBeside:
-    """Follows the log for one location of a build, in a thread that begins with the first call of `follow`."""
+    """Follows the log for a location of a build, in a thread that begins with the first call of `follow`."""
 
     def __init__(self, instance: DagsterInstance, deployment: Deployment, datasets: Collection[DatasetSpec]) -> None:
         self._instance = instance

@@ -76,7 +76,7 @@ class GapsOfDataset(msgspec.Struct, frozen=True):
 
 
 class ShownStretch(msgspec.Struct, frozen=True):
-    """Absent lots that follow one another, and are absent for the same kind of reason. The causes are those of the first."""
+    """Consecutive absent lots with the same kind of reason. The causes are the causes of the first lot."""
 
     first: str
     last: str
@@ -91,9 +91,9 @@ class ShownStretch(msgspec.Struct, frozen=True):
 
 
 class ShownFirstCause(msgspec.Struct, frozen=True):
-    """Refs of one asset with the same cause, at the ends of the ways from absent lots."""
+    """Refs of the same asset with the same cause, at the ends of the ways from absent lots."""
 
-    #: The first of them.
+    #: The first ref.
     ref: Ref
     n_refs: int
     cause: str
@@ -115,7 +115,7 @@ class Stretch(NamedTuple):
 
     @property
     def first_cause(self) -> str:
-        """The one that they have in common, or that of the first."""
+        """The first cause that all lots have in common, or the first lot's."""
         first = self.lots[0]
         return first.first_why if first.first_ref == first.ref else first.first_shown
 
@@ -197,7 +197,7 @@ def first_causes_of(report: GapReport, most: int) -> list[ShownFirstCause]:
 USUAL_LOTS: Final = 1_000
 MAX_LOTS: Final = 9_000
 MAX_LOTS_OF_CHAIN: Final = 20_000
-#: Stretches and first causes of one answer.
+#: Stretches and first causes of an answer.
 MAX_STRETCHES: Final = 200
 MAX_FIRST_CAUSES: Final = 20
 
@@ -225,7 +225,7 @@ class GapsPage(GapsOfDataset, frozen=True):
 
 
 class AskedRange(NamedTuple):
-    """A range of one dataset, as a person named it."""
+    """A range of a dataset, as a person named it."""
 
     dataset: str
     start: str | None = None

@@ -1,10 +1,9 @@
-"""The present and the absent lots of a range, each absent lot with one cause (rule 10.7).
+"""The present and the absent lots of a range, each absent lot with a cause (rule 10.7).
 
-The cadence gives the expected lots, one read of the store the recorded ones. A lot counts once, by its ref's canonical
-instance. `_OF_REASON` gives its cause from the row of `model.need`; a tainted ref and an unwanted one have causes of their
-own. A waiting ref leads to its missing inputs, a never wanted lot of an arc to its sources and, in a chain, an unwanted or due one to
-its declared inputs. Causes are
-followed to the first one level by level, all lots at once, each ref once.
+The cadence gives the expected lots, a single read of the store the recorded lots. A lot counts once, by its ref's canonical
+instance. `_OF_REASON` gives its cause from the row of `model.need`; a tainted ref and an unwanted ref have causes of their
+own. A waiting ref leads to its missing inputs, a never wanted lot of an arc to its sources and, in a chain, an unwanted or due lot
+to its declared inputs. Causes are followed to the first cause level by level, all lots at once, each ref once.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from databuild_dagster.store.queries.wants import LastWant
 
 _S = InstanceState
 
-#: Declared inputs of one lot that a chain follows; a day has 288 lots at most.
+#: Declared inputs of a lot that a chain follows; a day has 288 lots at most.
 MAX_INPUTS = 1_000
-#: Refs that are followed besides the lots of the report, and steps from these.
+#: Refs that are followed besides the lots of the report, and steps from the lots.
 MAX_FOLLOWED = 200_000
 MAX_STEPS = 100
 
 
 class GapCause(Label):
-    """Why a lot is absent, the worst first: of several causes the first of these is followed."""
+    """Why a lot is absent, the worst first: of several causes the worst is followed."""
 
     #: Its build failed for good.
     FAILED = "failed"
@@ -49,7 +48,7 @@ class GapCause(Label):
     PAUSED = "paused"
     #: Its last want is past its TTL.
     EXPIRED = "want expired"
-    #: Its last want was canceled, or another ref of the want failed.
+    #: Its last want was canceled, or a different ref of the want failed.
     WANT_ENDED = "want ended"
     #: It never had a want, because a source of its arc is absent.
     NO_SOURCE = "waiting for its source"
@@ -83,7 +82,7 @@ _OF_REASON = {
     Reason.BACKING_OFF: GapCause.BACKING_OFF,
     Reason.DUE: GapCause.DUE,
 }
-#: By the state alone, where it decides; a report may hold tens of thousands of these.
+#: By the state alone, where it decides; a report may hold tens of thousands of such lots.
 _OF_STATE = {
     state: _OF_REASON[need_of(data).reason]
     for state, data in DATA_OF_STATE.items()
@@ -96,7 +95,7 @@ _MAY_LACK_INPUTS = frozenset({GapCause.NEVER_WANTED, GapCause.EXPIRED, GapCause.
 
 
 class Absent(NamedTuple):
-    """One absent lot."""
+    """An absent lot."""
 
     lot: str
     ref: Ref
@@ -119,7 +118,7 @@ class Absent(NamedTuple):
 
 @dataclass(frozen=True)
 class GapReport:
-    """One dataset over one range."""
+    """A dataset over a range."""
 
     expected: Expected
     #: Lots that are live without data, on purpose.
@@ -145,7 +144,7 @@ ExpectedOf = Callable[[DatasetSpec], Expected | None]
 
 
 def gap_report(engine: Engine, expected: Expected) -> GapReport:
-    """The report on one dataset. Waits, absent sources of arcs and upstream failures are followed to their first cause."""
+    """The report on a dataset. Waits, absent sources of arcs and upstream failures are followed to their first cause."""
     return _reports(engine, [expected], follow_inputs=False)[0]
 
 
@@ -265,7 +264,7 @@ class _Following:
                 self._next.update(dict.fromkeys(node.leads_to))
 
     def follow(self) -> None:
-        """Look at the refs that the absent ones lead to, and further, within the bounds."""
+        """Look at the refs that the absent lots lead to, and further, within the bounds."""
         n_followed = 0
         for _ in range(MAX_STEPS):
             level = [ref for ref in self._next if ref not in self._nodes][: MAX_FOLLOWED - n_followed]
@@ -277,7 +276,7 @@ class _Following:
             self.look_at({ref: recorded.get(ref) for ref in level})
 
     def absent(self, expected: Expected, places: Sequence[int]) -> list[Absent]:
-        """The absent lots of a dataset, by their places among the expected ones."""
+        """The absent lots of a dataset, by their places among the expected lots."""
         unknown = self._of_unwanted(expected.asset, None)
         ids, refs, nodes = expected.ids, expected.refs, self._nodes
         # Most lots of a future year are unknown: they are made without a call for each.
@@ -320,7 +319,7 @@ class _Following:
         return first
 
     def _worst(self, refs: Sequence[Ref], *, but: Collection[Ref] = ()) -> Ref | None:
-        """The ref with the worst cause, without those that are live by now."""
+        """The ref with the worst cause, without refs that are live by now."""
         ahead = [
             (_WORST_FIRST[found.cause], ref)
             for ref in refs

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InParts:
-    """One call of the function for each part of a lot."""
+    """A call of the function for each part of a lot."""
 
     parts: PartSplit
 

@@ -1,6 +1,6 @@
 """An annotation as text becomes the kind of parameter that the package knows, by the rules of `declare.parameters`.
 
-Classes of Dagster are looked up in Dagster, those of Spark and of frames by their names, those of the project by their bases.
+Dagster's classes are looked up in Dagster, classes of Spark and of frames by their names, the project's classes by their bases.
 """
 
 import ast
@@ -17,7 +17,7 @@ from databuild_dagster.features.migrate.modules import MAX_STEPS, Module, Projec
 
 @dataclass(frozen=True)
 class FrameLike:
-    """The frame that stands for rows of another class, and the calls that make one of the other."""
+    """The frame that stands for rows of a foreign class, and the calls that convert between the two."""
 
     kind: ParameterKind
     to_frame: str
@@ -42,7 +42,7 @@ class KnownAnnotation:
     like: FrameLike | None = None
     #: The same, where a person must decide: what to write instead.
     instead: str = ""
-    #: There is no annotation, or one that says nothing, such as `Any`.
+    #: There is no annotation, or it says nothing, such as `Any`.
     is_absent: bool = False
     #: It names a class by a string or `dagster.ResourceParam`, around an object that is no `ConfigurableResource`.
     is_resource_param: bool = False
@@ -58,7 +58,7 @@ _LIKE_FRAMES: Final[Mapping[str, FrameLike]] = {
     "pyspark.pandas.frame.DataFrame": FrameLike(ParameterKind.SPARK_FRAME, ".to_spark()", ".pandas_api()"),
     "pandas.Series": FrameLike(ParameterKind.PANDAS_FRAME, ".to_frame()", '["…"]'),
 }
-#: Others, whose rows need a decision.
+#: Further classes, whose rows need a decision.
 _HOLD_ROWS: Final[Mapping[str, str]] = {
     "pyspark.RDD": "a Spark DataFrame, by .toDF(…), has its rows",
     "pyspark.rdd.RDD": "a Spark DataFrame, by .toDF(…), has its rows",

@@ -26,7 +26,7 @@ _OF_ASSET_IN: Final[Mapping[str, str]] = {
 }
 #: Arguments of `AssetOut` that an `AssetSpec` takes as they are.
 _OF_SPEC: Final = frozenset(inspect.signature(AssetSpec).parameters) - {"key"}
-#: Refused arguments whose replacement is another name for the same value.
+#: Refused arguments whose replacement is a new name for the same value.
 _RENAMED: Final[Mapping[str, str]] = {
     "auto_materialize_policy": "automation_condition",
     "legacy_freshness_policy": "freshness_policy",
@@ -180,12 +180,12 @@ def _named_spec(node: ast.expr) -> str:
 
 #: Functions that use no member.
 _HARMLESS: Final = ("isinstance", "getattr", "hasattr", "print", "str", "repr", "type", "id")
-#: Functions that are followed from one asset; more are not worth their time.
+#: Functions that are followed from an asset; more are not worth their time.
 MAX_HELPERS: Final = 200
 
 
 def context_findings(project: Project, module: Module, function: Function, context: str) -> Iterator[Finding]:
-    """Every use of a member that a build does not have, and the functions of others that get the context."""
+    """Every use of a member that a build does not have, and every foreign function that gets the context."""
     yield from _of_members(module, function, context, is_shared=False)
     unread = dict[str, ast.Call]()
     for call in _calls_with(function, context):
@@ -198,7 +198,7 @@ def context_findings(project: Project, module: Module, function: Function, conte
 
 
 def helper_findings(project: Project, users: Iterable[tuple[Module, Function, str]]) -> Iterator[Finding]:
-    """The same for the project's functions that get the context of these functions, each function once."""
+    """The same for the project's functions that get the context of the users' functions, each function once."""
     waiting = [found for user in users for found in _helpers(project, *user)]
     seen = set[tuple[int, str]]()
     while waiting and len(seen) < MAX_HELPERS:

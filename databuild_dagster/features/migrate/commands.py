@@ -39,7 +39,7 @@ _VERBS = {
 def migrate_project(path: Path, check: bool, as_json: bool) -> int:
     """Show what to change in a Dagster project in PATH.
 
-    PATH is a Python file or a folder, by default the current one. The command reads the source; it imports none of it and
+    PATH is a Python file or a folder, by default the current folder. The command reads the source; it imports none of it and
     changes no file. For each asset it prints whether it becomes a databuild asset, each line to change, and what is refused
     and why.
 

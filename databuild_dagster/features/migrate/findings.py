@@ -10,7 +10,7 @@ from databuild_dagster.features.migrate.source_files import Unreadable
 class Action(Enum):
     """What to do about a place in the source."""
 
-    #: Write another text there.
+    #: Write a new text there.
     CHANGE = "change"
     #: Delete it: the package refuses it, or it has no meaning.
     REMOVE = "remove"
@@ -43,7 +43,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One place in the source."""
+    """A place in the source."""
 
     action: Action
     path: str
@@ -51,7 +51,7 @@ class Finding:
     last_line: int
     #: The text that is there.
     found: str
-    #: The text to write, or the advice in one sentence.
+    #: The text to write, or the advice in a sentence.
     write: str = ""
     #: Why it cannot stay.
     why: str = ""
@@ -59,7 +59,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class AssetReport:
-    """One asset, or one place that makes assets."""
+    """An asset, or a place that makes assets."""
 
     name: str
     path: str
@@ -92,7 +92,7 @@ class ProjectReport:
 
     @property
     def n_lines(self) -> int:
-        """The lines to change, without those of assets that need a decision."""
+        """The number of lines to change, without assets that need a decision."""
         return n_lines([*_of(asset for asset in self.assets if asset.verdict is not Verdict.DECIDE), *self.others])
 
     @property
@@ -113,7 +113,7 @@ class ProjectReport:
 
 
 def n_lines(findings: Iterable[Finding]) -> int:
-    """The distinct lines that these findings touch; an added line counts as one."""
+    """The number of distinct lines that the findings touch; an added line counts, too."""
     findings = [finding for finding in findings if finding.action.touches_lines]
     added = sum(finding.action is Action.ADD for finding in findings)
     return added + len(

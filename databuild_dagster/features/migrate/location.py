@@ -31,10 +31,10 @@ _FROM_FOLDERS: Final = ("dagster.load_from_defs_folder", "dagster.load_defs", "d
 class LocationUses:
     """What the assets need of the location."""
 
-    #: The functions of assets that become ours or are, by full name, and the names of all others.
+    #: The functions of assets that become ours or are, by full name, and the names of all other assets.
     ours: Collection[str]
     plain: Collection[str]
-    #: Keys of IO managers that assets use that stay plain; None if the source does not show one of them.
+    #: Keys of IO managers that assets use that stay plain; None if the source does not show every key.
     io_managers: Collection[str] | None
     #: A function that stays plain has a parameter for this resource.
     plain_resources: Collection[str]
@@ -89,7 +89,7 @@ def _other_call(
 
 
 def _making_ours(project: Project, uses: LocationUses) -> list[tuple[Module, ast.Call]]:
-    """The definitions with assets of ours; all definitions with assets if the source does not show which ones these are."""
+    """The definitions with assets of ours; all definitions with assets if the source does not show which have ours."""
     found = [
         (module, call)
         for module in project.modules
@@ -109,7 +109,7 @@ def _assets_of(call: ast.Call) -> ast.expr:
 
 
 def _named(project: Project, module: Module, assets: ast.expr, steps: int = MAX_STEPS) -> set[str]:
-    """The full names of all functions that an expression names: by itself, by a variable, or as those of a module."""
+    """The full names of all functions that an expression names: by itself, by a variable, or by their module."""
     names = set[str]()
     for node in ast.walk(assets):
         if not isinstance(node, (ast.Name, ast.Attribute)) or (full := project.full_name(module, node)) is None:
@@ -158,7 +158,7 @@ def _are_all_gone(resources: ast.Dict, found: Sequence[Finding]) -> bool:
 def _dicts(
     project: Project, module: Module, node: ast.expr, steps: int = MAX_STEPS
 ) -> Iterator[tuple[Module, ast.Dict]]:
-    """The dicts of resources that an expression names: one for each deployment, or those of a function."""
+    """The dicts of resources that an expression names: a dict for each deployment, or the dicts of a function."""
     if not steps:
         return
     match node:
@@ -222,7 +222,7 @@ def _spark(
 
 
 def _is_io_manager(project: Project, module: Module, value: ast.expr) -> bool:
-    """An object of a class of IO managers, or a function that makes one."""
+    """Whether a value is an object of a class of IO managers, or a function that makes such an object."""
     made = value.func if isinstance(value, ast.Call) else value
     full = project.full_name(module, made) or ""
     if (place := project.value(full)) is not None and place[1] is not value:
@@ -251,7 +251,7 @@ def _is_spark(project: Project, module: Module, value: ast.expr) -> bool:
 
 
 def io_managers_of(plain: Sequence[DecoratedFunction]) -> set[str] | None:
-    """The keys of the IO managers that plain assets use, None if one is no text; an asset without a key uses Dagster's default."""
+    """The keys of the IO managers that plain assets use, None if a key is no text; without a key, Dagster's default."""
     keys = set[str]()
     for asset in plain:
         for node in ast.walk(asset.node):

@@ -1,6 +1,6 @@
 """The modules of a project and their names: an expression becomes the full name of what it refers to.
 
-`dg.asset` is `dagster.asset` after `import dagster as dg`, and so is `asset` of a module that imports it from another module
+`dg.asset` is `dagster.asset` after `import dagster as dg`, and so is `asset` of a module that imports it from a module
 of the project. Names are read from import statements and definitions; nothing is imported. The places that make assets or other
 definitions are found by the names of Dagster's decorators.
 """
@@ -45,7 +45,7 @@ class Module:
     values: dict[str, ast.expr] = field(default_factory=dict)
 
     def text(self, node: ast.AST) -> str:
-        """The source of a node on one line, shortened."""
+        """The source of a node on a single line, shortened."""
         lines = [line.encode() for line in self.source.lines[_line(node) - 1 : _last_line(node)]]
         if not lines:
             return ""
@@ -93,7 +93,7 @@ class Project:
                 self._by_end[".".join(parts[start:])].append(module)
 
     def module(self, name: str) -> Module | None:
-        """The module of a dotted name. The folder that is on Python's path is unknown, so its end decides, if it is the only one."""
+        """The module of a dotted name. The folder that is on Python's path is unknown, so its end decides, if it is unique."""
         found = self._by_end.get(name, [])
         exact = [module for module in found if module.name == name]
         if name.partition(".")[0] in _LIBRARIES and not exact:
@@ -101,7 +101,7 @@ class Project:
         return exact[0] if exact else found[0] if len(found) == 1 else None
 
     def full_name(self, module: Module, node: ast.AST) -> str | None:
-        """The full name of a name or an attribute; names of Dagster's inner modules are those of `dagster`."""
+        """The full name of a name or an attribute; names of Dagster's inner modules become names of `dagster`."""
         match node:
             case ast.Name(id=name):
                 return self._of_dagster(self._imported(module, name))
@@ -225,7 +225,7 @@ def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def own_nodes(function: Function) -> Iterator[ast.AST]:
-    """The nodes of a function's body, in order, without those of functions and classes inside of it."""
+    """The nodes of a function's body, in order, without the nodes of functions and classes inside of it."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop(0)

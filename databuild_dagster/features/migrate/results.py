@@ -219,7 +219,7 @@ def output_names(asset: DecoratedFunction) -> list[str]:
 
 
 def _yields(found: Result, project: Project, asset: DecoratedFunction, values: Values) -> None:
-    """A generator becomes a function with one `return`, if it yields once and last."""
+    """A generator becomes a function with a single `return`, if it yields once and last."""
     module = asset.module
     kinds = {value for _, value in values.yielded}
     if kinds == {Value.NO_VALUE}:
@@ -318,7 +318,7 @@ def _wrapped_parts(found: Result, project: Project, asset: DecoratedFunction) ->
 
 
 def _stores(method: ast.Attribute) -> bool:
-    """Whether a method stores data; those of Spark's writer have the names of its reader's."""
+    """Whether a method stores data; methods of Spark's writer have the names of its reader's methods."""
     if method.attr in WRITES:
         return True
     is_of_writer = any(isinstance(node, ast.Attribute) and node.attr == "write" for node in ast.walk(method.value))

@@ -102,7 +102,7 @@ def review_project(path: Path) -> ProjectReport:
 
 
 def is_of_tests(path: str) -> bool:
-    """A file of tests: its assets are not those of the project."""
+    """Whether a path is a file of tests: its assets are not the project's."""
     *folders, name = path.split("/")
     return name.startswith(("test_", "conftest")) or any(
         folder in ("tests", "test") or folder.endswith("_tests") for folder in folders
@@ -110,7 +110,7 @@ def is_of_tests(path: str) -> bool:
 
 
 def _returned(project: Project, candidates: Iterable[DecoratedFunction]) -> Mapping[str, Value]:
-    """What the assets of a name return; several of one name must agree."""
+    """What the assets of a name return; several of the same name must agree."""
     found = dict[str, Value]()
     for asset in candidates:
         if asset.is_multi:
@@ -130,7 +130,7 @@ def _returned_by(project: Project, asset: DecoratedFunction) -> Value:
 
 
 def _judged(project: Project, asset: DecoratedFunction, returned: Mapping[str, Value]) -> AssetReport:
-    """One asset; one whose expressions are nested deeper than calls of Python may be is left to a person."""
+    """The report on an asset; if its expressions are nested deeper than calls of Python may be, it is left to a person."""
     try:
         return _readable(project, asset, returned)
     except RecursionError:
@@ -138,7 +138,7 @@ def _judged(project: Project, asset: DecoratedFunction, returned: Mapping[str, V
 
 
 def _readable(project: Project, asset: DecoratedFunction, returned: Mapping[str, Value]) -> AssetReport:
-    """One asset, as if it became ours; if it cannot, why."""
+    """The report on an asset, as if it became ours; if it cannot, why."""
     values = Values(project, asset.module, asset.function)
     signature = signature_of(project, asset, returned)
     result = result_of(project, asset, values)
@@ -189,7 +189,7 @@ def _with_readers(
 def _with_contexts(
     project: Project, judged: Iterable[tuple[DecoratedFunction, AssetReport]]
 ) -> Iterator[tuple[Module, Function, str]]:
-    """The functions that get a `BuildContext`, each with the parameter's name, which is the first one."""
+    """The functions that get a `BuildContext`, each with the name of its first parameter, the context."""
     for found, report in judged:
         for argument in arguments_of(found.function)[:1] if report.verdict.is_ours else ():
             kind = annotated(project, found.module, argument.annotation).kind
@@ -239,7 +239,7 @@ def _is_decorator_of(module: Module, call: ast.Call) -> bool:
 
 
 def _makes_assets(project: Project, module: Module, function: ast.AST) -> bool:
-    """Whether a function calls Dagster's `asset`, or decorates one with it."""
+    """Whether a function calls Dagster's `asset`, or decorates a function with it."""
     return any(
         project.full_name(module, node) in (ASSET, MULTI_ASSET)
         for node in ast.walk(function)

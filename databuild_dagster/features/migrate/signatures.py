@@ -29,7 +29,7 @@ class Signature:
     findings: list[Finding] = field(default_factory=list)
     #: Reasons for which it stays plain.
     stays: list[str] = field(default_factory=list)
-    #: The name of the context, if it has one.
+    #: The name of the context, if it has a context.
     context: str | None = None
     #: Parameters that read assets, with their parameters' annotations.
     inputs: dict[str, ast.arg] = field(default_factory=dict)

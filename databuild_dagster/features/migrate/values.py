@@ -1,8 +1,8 @@
 """The kind of value that an expression has, as far as its source shows it: a frame and of which library, or something else.
 
 A function is read from its first statement to its last, with a table from its variables to their kinds. `UNKNOWN` is an
-answer: a report that guesses is worse than one that asks. The table of libraries has the members that lead from one kind to
-another.
+answer: a report that guesses is worse than a report that asks. The table of libraries has the members that convert between
+kinds.
 """
 
 import ast
@@ -62,7 +62,7 @@ OF_KIND: Final[Mapping[ParameterKind, Value]] = {
     ParameterKind.ARROW_TABLE: Value.ARROW,
 }
 
-#: Values that one call makes a frame, the call and the frame.
+#: Values that a single call makes a frame, the call and the frame.
 TO_FRAMES: Final[Mapping[Value, tuple[str, Value]]] = {
     Value.LAZY: (".collect()", Value.POLARS),
     Value.SERIES: (".to_frame()", Value.PANDAS),
@@ -114,7 +114,7 @@ _ARROW_FRAME: Final = _names(
     "set_column slice sort_by take remove_column"
 )
 
-#: Methods that store data, and those of Spark's writer, `frame.write`.
+#: Methods that store data, and methods of Spark's writer, `frame.write`.
 WRITES: Final = _names(
     "to_parquet to_csv to_sql to_json to_pickle to_excel write_parquet write_csv write_database saveAsTable insertInto "
     "writeTo put_object upload_file upload_fileobj write_deltalake"
@@ -176,7 +176,7 @@ MEMBERS: Final[Mapping[Value, Mapping[object, Value]]] = {
     },
 }
 
-#: Names of methods and attributes that only one kind of frame has, to tell what a parameter without an annotation is.
+#: Names of methods and attributes that only a single kind of frame has, to tell what a parameter without an annotation is.
 TELLING: Final[Mapping[Value, frozenset[str]]] = {
     Value.SPARK: frozenset(
         _names(
@@ -203,7 +203,7 @@ MAX_DEPTH: Final = 3
 
 
 class Values:
-    """The variables of one function."""
+    """The variables of a function."""
 
     def __init__(self, project: Project, module: Module, function: Function, depth: int = 0) -> None:
         self._project = project

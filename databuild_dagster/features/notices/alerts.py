@@ -1,8 +1,8 @@
 """Alerts about wants that missed their SLA: a line in the log, a webhook, a command (rule 5.5); and the setting `alerts=`.
 
-The log has one event per missed SLA. Each alert follows the log with its own cursor, stored after every want: a crash
-loses no alert and repeats at most one. A failing alert is retried in the next ticks and then given up, without holding
-up the others. All alerts of a tick share a time limit, because launches wait for the tick.
+The log has an event per missed SLA. Each alert follows the log with its own cursor, stored after every want: a crash
+loses no alert and repeats at most one. A failing alert is retried in the next ticks and then given up, without delaying
+any other alert. All alerts of a tick share a time limit, because launches wait for the tick.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from databuild_dagster.model.redaction import keep_secret
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import few_of, typed
 
-#: Ticks in which an alert is tried for one want before it is given up.
+#: Ticks in which an alert is tried for a want before it is given up.
 MAX_TRIES: Final = 10
 #: How long a webhook or a command may take: a tick waits for it.
 ALERT_SECONDS: Final = 5.0
-#: How long all alerts of one tick may take; later ones wait for the next tick.
+#: How long all alerts of a tick may take; later alerts wait for the next tick.
 TICK_SECONDS: Final = 10.0
 
 _log = logger(__name__)
@@ -71,7 +71,7 @@ class AlertFailed(DatabuildError):
 
 
 class Alert(Protocol):
-    """Sends one alert within seconds, because a tick waits for it; an error means that it is retried."""
+    """Sends an alert within seconds, because a tick waits for it; an error means that it is retried."""
 
     def send(self, late: LateWant) -> None: ...
 
@@ -125,7 +125,7 @@ class CommandAlert:
         return f"CommandAlert({self.command[0]})"
 
     def send(self, late: LateWant) -> None:
-        """Run the command. Raises `AlertFailed` for another exit code than 0 and after `ALERT_SECONDS`, and OSError."""
+        """Run the command. Raises `AlertFailed` for an exit code other than 0 and after `ALERT_SECONDS`, and OSError."""
         try:
             subprocess.run(
                 list(self.command),
@@ -143,7 +143,7 @@ class CommandAlert:
 
 
 class _Sent(Cursor, frozen=True):
-    """How far one alert has come; its entries are wants."""
+    """How far an alert has come; its entries are wants."""
 
     #: Failed attempts for the next want.
     tries: int = 0
@@ -219,7 +219,7 @@ def _late_wants(follower: LogFollower[_AllSent], cursor: Cursor) -> Iterator[Ste
 
 
 def _late(engine: Engine, want_id: str, location: str) -> LateWant | None:
-    """None if another location alerts for it: a want over several belongs to the location of its first ref."""
+    """None if a different location alerts for it: a want over several locations belongs to the location of its first ref."""
     (want,) = engine.queries.wants_named(want_id)
     spec = engine.queries.dataset(asset_of(want.refs[0]))
     if spec is None or spec.location != location:
@@ -264,7 +264,7 @@ class AlertAttributes(Model, Resolvable):
     ] = None
 
     def alert(self, place: str) -> Alert:
-        """Raises `InvalidAsset` unless exactly one of both is given."""
+        """Raises `InvalidAsset` unless exactly one of `webhook` and `command` is given."""
         if self.webhook is not None and self.command is None:
             return WebhookAlert(self.webhook, self.headers)
         if self.command and self.webhook is None and not self.headers:

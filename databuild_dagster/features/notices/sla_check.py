@@ -56,7 +56,7 @@ def build_sla_checks(
 ) -> Sequence[AssetChecksDefinition]:
     """Asset checks that fail while an open want for a partition of an asset has missed its SLA.
 
-    Give them to `build_definitions(…, asset_checks=…)`. `assets` are ours or plain ones, by themselves or by key. The
+    Give them to `build_definitions(…, asset_checks=…)`. `assets` are ours or plain, by themselves or by key. The
     orchestrator reports the checks when they change; they may be executed, too.
     """
     keys = keys_of(assets)

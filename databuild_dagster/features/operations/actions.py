@@ -1,7 +1,7 @@
 """Actions about operations: start and cancel them (rules 9).
 
 The web server has the types that databuild and installed packages provide. It loads no code location, so an operation of a
-type that one registers is started on the command line; any operation can be canceled.
+type that a code location registers is started on the command line; any operation can be canceled.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _would_start(state: State, values: Values, actor: str) -> tuple[list[str], l
 
 
 def _keys(state: State, values: Values) -> list[str] | None:
-    """The partition keys, None for all live ones."""
+    """The partition keys, None for all live partitions."""
     if not values["partitions"]:
         return None
     spec = state.engine.queries.known_dataset(values["dataset"])

@@ -1,6 +1,6 @@
 """The coordinator completes operations whose jobs have ended, starts what follows, and cleans up after gone executors (rule 9.6).
 
-Any orchestrator may be it, by a lease for each dataset. Several at once do no harm: one invoke at the end decides.
+Any orchestrator may be it, by a lease for each dataset. Several at once do no harm: a single invoke at the end decides.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import StoreUnusable
 
-#: Notes of unclean jobs in one pass.
+#: Notes of unclean jobs in a pass.
 MAX_CLEANED = 100
-#: Jobs of gone executors that one pass releases.
+#: Jobs of gone executors that a pass releases.
 MAX_RELEASED = 1_000
 #: Revisions between two compactions.
 COMPACT_EVERY = 20_000
 
 
 class Coordination(NamedTuple):
-    """The results of one pass."""
+    """The results of a pass."""
 
     completed: dict[OperationId, OperationState]
     #: Operation to why it cannot continue here; canceling always works.
@@ -53,7 +53,7 @@ class Coordination(NamedTuple):
 
 
 class Coordinator:
-    """One per process, called in every tick; remembers its last look, so that a pass costs as much as has changed."""
+    """Each process has one, called in every tick; remembers its last look, so that a pass costs as much as has changed."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Coordinator:
         )
 
     def coordinate(self) -> Coordination:
-        """One bounded pass; one question if nothing has changed."""
+        """Run a bounded pass; a single question if nothing has changed."""
         self.judge.look(self.manager.engine.steady())
         self.tracker.look()
         done = Coordination({}, {}, {}, 0, {})
@@ -144,7 +144,7 @@ class Coordinator:
     # The lease
 
     def _leads(self, dataset: str) -> bool:
-        """Whether this is the coordinator of a dataset; it takes over from one that is gone."""
+        """Whether this is the coordinator of a dataset; it takes over from a coordinator that is gone."""
         before = self.tracker.coordinators.get(dataset)
         if before is not None:
             lease = records.lease_of(before)
@@ -161,7 +161,7 @@ class Coordinator:
     # Completing
 
     def complete(self, id: OperationId) -> OperationState | None:
-        """Read again, run the completion code, then one invoke; again if that was not applied (rule 9.6).
+        """Read again, run the completion code, then invoke once; repeat if the invoke was not applied (rule 9.6).
 
         None if it has ended already. Raises errors of the completion code; the operation then stays running.
         """
@@ -238,7 +238,7 @@ class Coordinator:
         return n_cleaned
 
     def _clean_one(self, key: str, note: Unclean) -> bool:
-        """Clean up after one job; False without the code of its type. Raises errors of reading and of the clean-up."""
+        """Clean up after a job; False without the code of its type. Raises errors of reading and of the clean-up."""
         name, _, partition = key.removeprefix(keys.UNCLEAN + keys.SEPARATOR).rpartition(keys.SEPARATOR)
         id = OperationId.parse(name)
         if id.type not in self.manager.types:

@@ -1,7 +1,7 @@
 """An executor takes jobs of an operation, runs them, and records how they ended (rules 9.5, 9.7).
 
 `outcomes` is the table of the results of a job. The host of an executor calls it, in a Dagster run or on a command line, and
-gives it the workers that call the jobs' code. `beat` and `watch` may be called by another thread.
+gives it the workers that call the jobs' code. `beat` and `watch` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from databuild_dagster.model.operations.records import Lease, Mark, Trouble
 from databuild_dagster.model.operations.states import JobState
 from databuild_dagster.store.errors import StoreUnusable
 
-#: Marks that one invoke records, at most.
+#: Marks that an invoke records, at most.
 MARKS_AT_ONCE = 100
 
 IN_TURN = InTurn()
 
 
 class Progress(NamedTuple):
-    """The number of an operation's jobs, and of those that succeeded and failed."""
+    """The number of an operation's jobs, of succeeded jobs and of failed jobs."""
 
     total: int
     done: int
     failed: int
 
 
-#: Wraps a call of an operation's code with these contexts: Spark's tags, the naming of failures.
+#: Wraps a call of an operation's code with the given contexts: Spark's tags, the naming of failures.
 Around: TypeAlias = Callable[[Sequence[JobContext]], AbstractContextManager[None]]
 
 
 class Executor:
-    """Runs jobs in one process. Its heartbeat (`beat`) counts for every job that it has."""
+    """Runs jobs in a process. Its heartbeat (`beat`) counts for every job that it has."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Executor:
     # Taking
 
     def take(self, id: OperationId, most: int) -> list[Job]:
-        """Take jobs without an executor, or whose executor is gone, in one invoke.
+        """Take jobs without an executor, or whose executor is gone, in a single invoke.
 
         Raises `UnknownOperationType`, `NewerOperation`.
         """
@@ -171,7 +171,7 @@ class Executor:
     # Running
 
     def run(self, *jobs: Job) -> None:
-        """Run a job, or several of one batched operation in one call. `flush` records how they ended.
+        """Run a job, or several of the same batched operation in a single call. `flush` records how they ended.
 
         Never raises the errors of the jobs.
         """
@@ -216,7 +216,7 @@ class Executor:
 
     @contextmanager
     def _guarded(self, *jobs: Job) -> Iterator[None]:
-        """Settle these jobs with an error of the block; errors of the store or of this process are raised."""
+        """Settle the jobs with an error of the block; errors of the store or of this process are raised."""
         try:
             yield
         except (StoreUnusable, CannotExecute):
@@ -248,7 +248,7 @@ class Executor:
                 pass
 
     def _fail(self, job: Job, mark: Mark) -> None:
-        """Clean up, then mark. The progress of a resumable job is removed first: another executor may resume from it."""
+        """Clean up, then mark. The progress of a resumable job is removed first: the next executor may resume from it."""
         job.failed = mark
         with self._guarded(job):
             lease = job.context.lease
@@ -273,14 +273,14 @@ class Executor:
             self.meta.invoke_all(noted)
 
     def _clean(self, job: Job) -> None:
-        """Clean up after this executor and after those that had the job before."""
+        """Clean up after this executor and after executors that had the job before."""
         lease = job.context.lease
         clean_up(self, job.operation, job.arg, job.context, (*lease.adopted_from, lease.token))
 
     # Recording
 
     def flush(self) -> None:
-        """Record how jobs ended, many in one invoke; clean up after a job whose mark is not applied (rule 9.5)."""
+        """Record how jobs ended, many in an invoke; clean up after a job whose mark is not applied (rule 9.5)."""
         while True:
             if self._unanswered is None:
                 with self._lock:
@@ -306,7 +306,7 @@ class Executor:
     # Stopping
 
     def watch(self) -> list[Job]:
-        """Stop jobs whose operation is gone, or which another executor has (rule 9.7); returns them.
+        """Stop jobs whose operation is gone, or which a different executor has (rule 9.7); returns them.
 
         A host that runs jobs in threads calls this beside the heartbeat; `run` cleans up after stopped jobs.
         """
@@ -362,7 +362,7 @@ class Executor:
             self.jobs.clear()
 
     def _drop(self, job: Job) -> None:
-        """Forget a job that another executor has or none needs; an adopter keeps a resumable job's work."""
+        """Forget a job that a different executor has or none needs; an adopter keeps a resumable job's work."""
         job.is_dropped = True
         with self._guarded(job):
             if not job.operation.resumable or self._note_of(job) is not None:
@@ -393,12 +393,12 @@ class Executor:
 
     @property
     def seconds_until_due(self) -> float:
-        """Seconds until one of its jobs may be retried; 0 without jobs."""
+        """Seconds until the first of its jobs may be retried; 0 without jobs."""
         soonest = min((job.due_at for job in self.jobs.values()), default=-inf)
         return max(soonest - self.manager.engine.steady(), 0.0)
 
     def step(self, operation: OperationId, most: int, workers: Workers = IN_TURN) -> bool:
-        """Take jobs, begin the due ones, wait for some to end, record how they ended. False if none was due or ran.
+        """Take jobs, begin the due jobs, wait for some to end, record how they ended. False if none was due or ran.
 
         Raises errors of the store, and `CannotExecute`; other calls may still run then.
         """
@@ -420,7 +420,7 @@ class Executor:
 
 
 def _batches(jobs: Iterable[Job], n_free: int) -> list[list[Job]]:
-    """Jobs of one batched operation are divided among the free workers, all others are run alone."""
+    """Jobs of a batched operation are divided among the free workers; any other job is run alone."""
     found: dict[object, list[Job]] = {}
     for job in jobs:
         found.setdefault(job.context.operation if job.operation.batched else job.place, []).append(job)

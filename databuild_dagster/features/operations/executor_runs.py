@@ -1,7 +1,7 @@
 """Executors as Dagster runs: the job that every code location has for them, and the sensor that launches its runs (rules
 9.4, 9.6).
 
-A run takes jobs of one operation, a batch at a time, until none is left. The number of executors follows from the log;
+A run takes jobs of an operation, a batch at a time, until none is left. The number of executors follows from the log;
 a run that died, or never began, is ended in Dagster and replaced.
 """
 
@@ -72,13 +72,13 @@ from databuild_dagster.model.redaction import errors_without_secrets
 
 #: The name of the job in Dagster, and of its pool.
 OPERATION_JOB: Final = "databuild_operation"
-#: Its one op.
+#: Its only op.
 EXECUTOR_OP: Final = "databuild_executor"
 #: The sensor's name.
 OPERATIONS: Final = "databuild_operations"
-#: Runs of one operation that show how its executors fared.
+#: Runs of an operation that show how its executors fared.
 RUNS_LOOKED_AT = 50
-#: Jobs in a run's table, the failed ones first.
+#: Jobs in a run's table, failed jobs first.
 MAX_ROWS = 1_000
 MAX_DETAIL = 500
 
@@ -124,7 +124,7 @@ def operation_job() -> JobDefinition:
 
 
 class _ExecutorRun:
-    """One Dagster run as an executor."""
+    """A Dagster run as an executor."""
 
     def __init__(self, context: OpExecutionContext) -> None:
         self._context = context
@@ -202,7 +202,7 @@ def _shown(detail: Any) -> str:
 
 
 class Pass(NamedTuple):
-    """The findings of one pass over the operations, and its run requests."""
+    """The findings of a pass over the operations, and its run requests."""
 
     coordination: Coordination
     requests: list[RunRequest]
@@ -214,7 +214,7 @@ _ABOUT = e.names_of(e.MetaInvoked)
 
 
 class OperationsTick:
-    """Completes operations, and requests executors. One per process and code location; it remembers earlier passes."""
+    """Completes operations, and requests executors. Each process has one per code location; it remembers earlier passes."""
 
     def __init__(self, instance: DagsterInstance, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -227,7 +227,7 @@ class OperationsTick:
         self.coordinator = Coordinator(manager, judge=self._judge, contexts=OperationContext)
         self._runs = OrderCollector(instance)
         self._lock = Lock()
-        #: The last event at which no operation had anything to do; 0 while one has.
+        #: The last event at which no operation had anything to do; 0 while an operation has.
         self._quiet_at = 0
         #: The number of finished jobs of each operation, and since when this process has seen it.
         self._done: dict[OperationId, tuple[int, float]] = {}
@@ -277,12 +277,12 @@ class OperationsTick:
             self._done[operation.id] = n_done, since if n_done == n_seen else now
 
     def _is_ours(self, id: OperationId) -> bool:
-        """Another code location handles its own types and executors."""
+        """Whether the operation's dataset is ours or unknown: each code location handles its own types and executors."""
         dataset = self._engine.queries.dataset(id.dataset)
         return dataset is None or dataset.location == self.deployment.location
 
     def _running(self) -> dict[str, list[RunRecord]]:
-        """Operation to its executors that are queued or running; dead ones are ended in Dagster."""
+        """Operation to its executors that are queued or running; dead executors are ended in Dagster."""
         records = self._instance.get_run_records(RunsFilter(job_name=OPERATION_JOB, statuses=_OPEN))
         executors = [record.dagster_run.tags.get(EXECUTOR_TAG) or "" for record in records]
         names = [executor for executor in executors if executor]
@@ -330,7 +330,7 @@ class OperationsTick:
 
 
 def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> bool:
-    """Whether executors failed by themselves, one after another, for example without Spark: then the pause grows.
+    """Whether successive executors failed by themselves, for example without Spark: then the pause grows.
 
     Failures before the last finished job, at `got_on_at`, do not count.
     """
@@ -349,7 +349,7 @@ def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> b
 
 
 def operations_tick(instance: DagsterInstance, deployment: Deployment) -> OperationsTick:
-    """The one of this process; a new one after the code location was loaded again."""
+    """The process's `OperationsTick`, made anew after the code location was loaded again."""
     memory, key = engine_for(instance).memory, (OperationsTick, deployment.location)
     found = memory.of(key, lambda: OperationsTick(instance, deployment))
     if found.deployment != deployment:

@@ -1,6 +1,6 @@
-"""Operations that completion code asked for: started with the end of theirs, or later from an intent (rule 9.6).
+"""Operations that completion code asked for: started at the end of their operation, or later from an intent (rule 9.6).
 
-One invoke removes an intent, starts its operation and writes the outcome, so no follow-up starts twice and none is lost.
+A single invoke removes an intent, starts its operation and writes the outcome, so no follow-up starts twice and none is lost.
 """
 
 from __future__ import annotations

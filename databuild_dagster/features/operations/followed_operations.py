@@ -1,4 +1,4 @@
-"""Operations that a long-lived process follows: a question costs what has changed since the last one, not their size.
+"""Operations that a long-lived process follows: a question costs what has changed since the last question, not their size.
 
 The first question reads the keys of all running operations. Ended operations never change, so their entries are read once.
 """
@@ -38,10 +38,10 @@ from databuild_dagster.shapes.fields import extended
 from databuild_dagster.shapes.marks import BUILDING, FAILED, LIVE, MISSING, WAITING
 from databuild_dagster.store.queries.asking import MAX_SEQ
 
-#: Executors of one answer, and failed or retried jobs.
+#: Executors of an answer, and failed or retried jobs.
 MAX_EXECUTORS: Final = 100
 MAX_JOBS: Final = 100
-#: Ended operations that are remembered, and those of the same type that the page of one names.
+#: Ended operations that are remembered, and operations of the same type that an operation's page names.
 MAX_REMEMBERED: Final = 1_000
 MAX_EARLIER: Final = 10
 #: The names of the cells of a grid, the worst first; their marks have the colours of calendars.
@@ -70,7 +70,7 @@ class OperationsPage(msgspec.Struct, frozen=True):
 
 
 class ShownExecutor(msgspec.Struct, frozen=True):
-    """A process that runs jobs; `since` is the time of its oldest one."""
+    """A process that runs jobs; `since` is the time of its oldest job."""
 
     process: str
     n_jobs: int
@@ -96,7 +96,7 @@ class FailedJob(msgspec.Struct, frozen=True):
 
 
 class OperationDetail(ShownOperation, frozen=True):
-    """One operation with its jobs. Of an ended one, the store has the failed jobs alone: it has no grid."""
+    """An operation with its jobs. Of an ended operation, the store has the failed jobs alone: it has no grid."""
 
     reason: str = ""
     started_by: str | None = None
@@ -115,7 +115,7 @@ class OperationDetail(ShownOperation, frozen=True):
 
 
 class FollowedOperations:
-    """The operations of a build state, for the threads of one process."""
+    """The operations of a build state, for the threads of a process."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -129,7 +129,7 @@ class FollowedOperations:
         self._grids: dict[str, Grid] = {}
 
     def operations(self, dataset: str | None, before: int | None, most: int) -> OperationsPage:
-        """The running operations, and the last ones that ended before an event, on a dataset or on all."""
+        """The running operations, and the last operations that ended before an event, on a dataset or on all."""
         with self._lock:
             self._tracker.look()
             running = [
@@ -141,7 +141,7 @@ class FollowedOperations:
         return OperationsPage(running[:most], ended, ended[-1].seq if is_cut else None)
 
     def operation(self, id: OperationId, within: str, offset: int) -> OperationDetail:
-        """One operation; `within` and `offset` choose the part of its grid. Raises `NotFound`."""
+        """An operation; `within` and `offset` choose the part of its grid. Raises `NotFound`."""
         with self._lock:
             self._tracker.look()
             tracked = self._tracker.find(id)

@@ -1,4 +1,4 @@
-"""One job, for its executor and for the operation's code, and the workers that call that code (rules 9.4, 9.5)."""
+"""A job, for its executor and for the operation's code, and the workers that call that code (rules 9.4, 9.5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from databuild_dagster.model.operations.states import JobState
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.model.wording import one_line
 
-#: Of one mark; one event records many marks.
+#: Of a single mark; an event records many marks.
 MAX_DETAIL_BYTES = 1024 * 1024
 #: Letters of an error in a mark.
 MAX_ERROR = 2_000
@@ -62,7 +62,7 @@ class Host(Protocol):
     contexts: ContextFactory
 
     def beat_if_due(self) -> None:
-        """Send a heartbeat if the last one is old enough."""
+        """Send a heartbeat if the last heartbeat is old enough."""
 
 
 class JobContext:
@@ -74,7 +74,7 @@ class JobContext:
         #: The partition's key, "" for a dataset without partitions.
         self.partition = partition
         self.lease = lease
-        #: The live instance when the operation began; the job's result is about this one, even if it was replaced since.
+        #: The live instance when the operation began; the job's result is about this instance, even if it was replaced since.
         self.instance_uuid = instance
         #: The saved progress, from any executor; None to begin from scratch.
         self.progress: bytes | None = None
@@ -84,7 +84,7 @@ class JobContext:
         self.is_stopped = False
         #: True once the executor is interrupted: the job's code has to end, and the executor gives the job back.
         self.is_interrupted = False
-        #: Called in both cases, perhaps by another thread: to interrupt code that cannot check.
+        #: Called in both cases, perhaps from a different thread: to interrupt code that cannot check.
         self.on_stop: list[Callable[[], None]] = []
         self.extras = executor.extras
         self.mark: Mark | None = None
@@ -96,16 +96,16 @@ class JobContext:
 
     @property
     def token(self) -> str:
-        """The token of this lease: it names the job's writes, apart from those under another lease."""
+        """The token of this lease: it names the job's writes, apart from writes under any other lease."""
         return self.lease.token
 
     @property
     def is_resumed(self) -> bool:
-        """Whether another executor began the job."""
+        """Whether a different executor began the job."""
         return bool(self.lease.adopted_from)
 
     def check(self) -> None:
-        """Raises `LeaseLost` if another executor has the job, or the operation has ended: call it before each write.
+        """Raises `LeaseLost` if a different executor has the job, or the operation has ended: call it before each write.
 
         Raises `KeyboardInterrupt` once the executor is interrupted (rule 9.4).
         """
@@ -117,7 +117,7 @@ class JobContext:
             self._lost()
 
     def save_progress(self, progress: bytes) -> None:
-        """Let the next run of the job resume here, with these bytes as `progress`: at most 16 MiB.
+        """Let the next run of the job resume here, with the bytes `progress`: at most 16 MiB.
 
         Raises `CannotKeep` for anything else and in a volatile operation, which ends the job as failed; `LeaseLost`; and
         `KeyboardInterrupt` once the executor is interrupted; the progress is saved then.
@@ -162,7 +162,7 @@ class JobContext:
         return Mark(JobState.FAILED, self.instance_uuid, {"error": error[:MAX_ERROR]}, self.token)
 
     def stop(self) -> None:
-        """Stop the job's code because the job has ended in another way; a second call changes nothing."""
+        """Stop the job's code because the job has ended in a different way; a second call changes nothing."""
         if not self.is_stopped:
             self.is_stopped = True
             self._end_code()
@@ -197,7 +197,7 @@ ContextFactory: TypeAlias = Callable[[Host, OperationId, str, Lease, str | None]
 
 
 class Job:
-    """One job that this executor has."""
+    """A job that this executor has."""
 
     def __init__(self, operation: DistributedOperation[Any], arg: Any, context: JobContext) -> None:
         self.operation = operation
@@ -276,7 +276,7 @@ class InTurn:
 
 
 def running_after(calls: set[Call], n_threads: int) -> set[Call]:
-    """The running ones of these calls, once one has ended and a worker is free, or after a bounded time.
+    """The calls that still run, once a call has ended and a worker is free, or after a bounded time.
 
     Raises an error of an ended call.
     """

@@ -36,10 +36,10 @@ LAST_STATEMENT = -1
 
 
 class DistributedOperation(Generic[A]):
-    """The code of one type of operations; it keeps no state of a single operation.
+    """The code of a type of operations; it keeps no state of a single operation.
 
-    A job may run again at any time, in another process, while its earlier run continues. Its writes must allow that: name
-    them by `context.token`, or make them idempotent. Jobs of one executor run in threads beside each other.
+    A job may run again at any time, in a different process, while its earlier run continues. Its writes must allow that: name
+    them by `context.token`, or make them idempotent. Jobs of an executor run in threads beside each other.
     """
 
     #: A text that never changes, because keys contain it.
@@ -52,11 +52,11 @@ class DistributedOperation(Generic[A]):
     can_fail: ClassVar[bool] = True
     #: Whether the first failed job ends the operation, without the jobs that have not ended. Otherwise every job runs.
     fail_fast: ClassVar[bool] = False
-    #: Whether a job resumes from its saved progress. A volatile one begins from scratch.
+    #: Whether a job resumes from its saved progress. A volatile job begins from scratch.
     resumable: ClassVar[bool] = False
-    #: Whether an executor passes several jobs to one call: `start_or_resume_jobs`.
+    #: Whether an executor passes several jobs to a single call: `start_or_resume_jobs`.
     batched: ClassVar[bool] = False
-    #: Calls that an executor makes at a time. None: as many as it has cores; of a batched type one.
+    #: Calls that an executor makes at a time. None: as many as it has cores; 1 for a batched type.
     parallel: ClassVar[int | None] = None
     #: Increased when older code could not read today's argument.
     version: ClassVar[int] = 1
@@ -64,7 +64,7 @@ class DistributedOperation(Generic[A]):
     arg_type: ClassVar[Any] = Any
 
     def object_id(self, arg: A) -> str | None:
-        """The object of an operation, for a type with `many`: one operation at a time for each object."""
+        """The object of an operation, for a type with `many`: each object has one operation at a time."""
         return None
 
     def check_start(self, arg: A, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
@@ -82,14 +82,14 @@ class DistributedOperation(Generic[A]):
         return arg
 
     def start_or_resume_job(self, arg: A, partition: PartitionRef, context: Any) -> None:
-        """Do one partition's job. Returning is success unless `context.mark_job_complete` set a failure; raising is failure."""
+        """Do a partition's job. Returning is success unless `context.mark_job_complete` set a failure; raising is failure."""
         raise NotImplementedError
 
     def start_or_resume_jobs(self, arg: A, contexts: Sequence[Any]) -> None:
         """Of a batched type: do the jobs of several partitions.
 
-        Each sets its end by its `context.mark_job_complete`; one without it succeeded. If this raises, halves are tried,
-        down to one job alone, which then failed: doing a job twice must be harmless.
+        Each sets its end by its `context.mark_job_complete`; a job without an end succeeded. If this raises, halves are tried,
+        down to a single job, which then failed: doing a job twice must be harmless.
         """
         raise NotImplementedError
 
@@ -99,7 +99,7 @@ class DistributedOperation(Generic[A]):
     def complete_operation(self, arg: A, dataset: str, completion: Completion) -> Any:
         """Finish the operation when its jobs have ended; returns a report for the history (JSON). Must be idempotent.
 
-        `completion.start` starts another operation when this one has ended.
+        `completion.start` starts a further operation when this operation has ended.
         """
         return None
 
@@ -152,11 +152,11 @@ class DistributedOperationManager:
         fail_fast: bool | None = None,
         command_id: str | None = None,
     ) -> OperationId:
-        """Start an operation on every live partition, or on those given by key (rule 9.3).
+        """Start an operation on every live partition, or on the partitions given by key (rule 9.3).
 
         `fail_fast` None is what the type declares (rule 9.6).
         Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, errors of the type's own check,
-        `IncompatibleOperation`, and `OperationRace` if another start or end came first. Then no key is written.
+        `IncompatibleOperation`, and `OperationRace` if a competing start or end came first. Then no key is written.
         """
         *_, object_id = self._converted(type_id, dataset, arg)
         command_id = self._attempt_to_answer(command_id)
@@ -202,7 +202,7 @@ class DistributedOperationManager:
         return Start(OperationId(dataset, type_id, object_id, 0), record, chosen, next_id)
 
     def chosen(self, type_id: str, dataset: str, partitions: Iterable[str] | None = None) -> dict[str, str | None]:
-        """The partitions of a start by key, with their instances: the live ones, or those given. Raises `InvalidOperation`."""
+        """The partitions of a start by key, with their instances: all live, or the given partitions. Raises `InvalidOperation`."""
         return compatibility.check_partitions(dataset, type_id, self._live(dataset), partitions)
 
     def check_compatible(self, type_id: str, dataset: str, arg: Any) -> None:
@@ -249,7 +249,7 @@ class DistributedOperationManager:
         return {key or "": uuid for key, uuid in live.items() if key not in gone}
 
     def _attempt_to_answer(self, command_id: str | None, place: int = 0) -> str | None:
-        """The id of the first attempt at a command that has not lost a race: a lost one would be answered for all time.
+        """The id of the first attempt at a command that has not lost a race: a lost attempt would be answered for all time.
 
         `place` is the statement that answers whether it has lost.
         """
@@ -324,7 +324,7 @@ class DistributedOperationManager:
         return None
 
     def read(self, id: OperationId) -> Seen:
-        """All keys of an operation, at one moment."""
+        """All keys of an operation, at a single moment."""
         return Seen.of(id, {entry.key: entry.value for entry in self.meta.prefix(id.under).entries})
 
     def operation(self, id: OperationId) -> OperationView:
@@ -338,7 +338,7 @@ class DistributedOperationManager:
         return ended_view(id, ended)
 
     def operations(self, dataset: str | None = None, *, ended: bool = False) -> list[OperationView]:
-        """The running operations, with `ended` also the ended ones."""
+        """The running operations, with `ended` also the ended operations."""
         found = [self.operation(id) for id in self.running(dataset)]
         if ended:
             prefix = _under(keys.HISTORY, dataset)
@@ -354,7 +354,7 @@ class DistributedOperationManager:
     def running(self, dataset: str | None = None) -> list[OperationId]:
         """The running operations, read from few keys.
 
-        Raises `NewerOperations` for the given dataset; among all datasets such a one is left out, and `check` reports it.
+        Raises `NewerOperations` for the given dataset; among all datasets such a dataset is left out, and `check` reports it.
         """
         datasets = self._datasets() if dataset is None else [dataset]
         entries = self.meta.get_all(DatasetKeys.of(name).run_ops for name in datasets).entries
@@ -368,7 +368,7 @@ class DistributedOperationManager:
         return found
 
     def _datasets(self) -> list[str]:
-        """Every dataset that ever had an operation: from one to the next, past all keys of each."""
+        """Every dataset that ever had an operation: the search jumps past all keys of a dataset to the next."""
         found: list[str] = []
         start, end = _under(keys.ROOT, None), _under(keys.ROOT, None) + LAST
         while first := self.meta.range(start, end, limit=1).entries:

@@ -36,7 +36,7 @@ KEPT_REVISIONS = 5_000
 
 
 class Answers(NamedTuple):
-    """The values of an invoke, one for each statement, and the revision of the changed keys."""
+    """The values of an invoke, a value for each statement, and the revision of the changed keys."""
 
     values: tuple[Value, ...]
     revision: int
@@ -45,13 +45,13 @@ class Answers(NamedTuple):
 
     @property
     def value(self) -> Value:
-        """The value of an invoke of one statement."""
+        """The value of an invoke of a single statement."""
         (value,) = self.values
         return value
 
 
 class MetaStorage(MetaQueries):
-    """Keys to bytes, each with a revision, beside everything else in the one log."""
+    """Keys to bytes, each with a revision, beside everything else in the log."""
 
     def __init__(self, engine: Engine, *, actor: str = "databuild") -> None:
         super().__init__(engine.store)
@@ -76,7 +76,7 @@ class MetaStorage(MetaQueries):
         return self.invoke_all([iif(condition, then, otherwise)], command_id=command_id)
 
     def invoke_all(self, statements: Iterable[Statement], *, command_id: str | None = None) -> Answers:
-        """Several statements in one step, under one revision."""
+        """Invoke several statements in a single step, under the same revision."""
         command = c.InvokeMeta(statements=tuple(statements))
         outcome = self.engine.handle(command, command_id=command_id, actor=self.actor)
         event = outcome.events[0]
@@ -86,7 +86,7 @@ class MetaStorage(MetaQueries):
 
     @again_if_cut
     def answer_of(self, command_id: str, place: int = 0) -> Value:
-        """The value of the first statement of an invoke with this command id, or of another one; None if there was none.
+        """The value of the statement at `place` of an invoke with this command id; None if there was no such invoke.
 
         Raises `CommandIdUsed` as `Engine.handle`.
         """
@@ -103,7 +103,7 @@ class MetaStorage(MetaQueries):
         return self.invoke_all([do(Remove(key))]).revision
 
     def watch(self, prefix: str, *, after: int | None = None, name: str | None = None) -> Watch:
-        """Watch keys with a prefix after a revision; without one, from now on."""
+        """Watch keys with a prefix after a revision; without a revision, from now on."""
         return self.watch_range(prefix, prefix + LAST, after=after, name=name)
 
     def watch_key(self, key: str, *, after: int | None = None, name: str | None = None) -> Watch:
@@ -126,10 +126,10 @@ class MetaStorage(MetaQueries):
 
 
 class Watch:
-    """Changes of some keys: one batch for each revision, in order, each exactly once.
+    """Changes of some keys: a batch for each revision, in order, each exactly once.
 
     A new watch may continue at `position`. A watch with a name holds compaction back while it is polled every few minutes;
-    a slow one without a name raises `CompactedRevision`.
+    a slow watch without a name raises `CompactedRevision`.
     """
 
     def __init__(self, meta: MetaStorage, start: str, end: str, position: int, name: str | None) -> None:

@@ -1,7 +1,7 @@
 """The context of an operation's job: Spark, the data of its partition, and a folder to write to.
 
-All jobs of an executor share one session, opened by the first that asks for it. The Spark work of a job is interrupted
-as soon as another executor has the job, the operation has ended, or the executor is interrupted (rules 9.4, 9.7).
+All jobs of an executor share a session, opened by the first that asks for it. The Spark work of a job is interrupted
+as soon as a different executor has the job, the operation has ended, or the executor is interrupted (rules 9.4, 9.7).
 """
 
 import logging
@@ -38,7 +38,7 @@ _SPARKS = ("pyspark", "py4j", "grpc")
 
 
 def explained(error: Exception) -> str:
-    """A job's error as it is recorded; an error of Spark is one sentence."""
+    """A job's error as it is recorded; an error of Spark becomes a sentence."""
     is_of_spark = any(kind.__module__.partition(".")[0] in _SPARKS for kind in type(error).__mro__)
     return explain_failure(error) if is_of_spark else error_text(error)
 
@@ -73,7 +73,7 @@ class OperationResources:
     def around(self, contexts: Sequence[JobContext]) -> Iterator[None]:
         """Tag a call's Spark work, so that each of its jobs can have it interrupted.
 
-        Errors of the session become other errors than those of the data. Raises `RetryJob`, `CannotExecute`.
+        Errors of the session become `RetryJob`, errors of the machine `CannotExecute`; errors of the data are raised unchanged.
         """
         tag = f"databuild-operation-{contexts[0].token}"
         is_first = Lock()
@@ -164,7 +164,7 @@ class OperationContext(JobContext):
         """The rows that `manifest` lists, as a frame of Spark, pandas, Polars or Arrow.
 
         `format` and `where` mean the same as for `databuild_dagster.read`. All formats but `spark` need no Spark server.
-        Raises `InvalidRequest` for another format, `BadFilter`, what `manifest` raises, and for a Spark frame what `spark` raises.
+        Raises `InvalidRequest` for any other format, `BadFilter`, what `manifest` raises, and for a Spark frame what `spark` raises.
         """
         check_format(format)
         kind = FrameKind(format)

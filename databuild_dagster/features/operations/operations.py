@@ -107,7 +107,7 @@ def _of_files(names: Iterable[str], place: str) -> list[DistributedOperation[Any
     return [_operation(place, name) for name in names]
 
 
-#: The types of a code location: given ones, those of installed packages, provided ones.
+#: The types of a code location: given types, types of installed packages, provided types.
 OPERATIONS: Final = Setting[Operations](
     name="operations",
     default=known_operations,
@@ -123,7 +123,7 @@ OPERATIONS: Final = Setting[Operations](
 SETTINGS: Final = (OPERATIONS,)
 
 
-#: Jobs that an executor takes at once; a batched type gets all of them in one call.
+#: Jobs that an executor takes at once; a batched type gets all of them in a single call.
 JOBS_AT_ONCE = 10
 JOBS_OF_A_BATCH = 200
 #: How long an executor with nothing due waits.
@@ -175,7 +175,7 @@ def manager_of(resources: OperationResources, deployment: Deployment, *, actor: 
 def operation_manager(
     instance: DagsterInstance, operations: Iterable[DistributedOperation[Any]] = (), *, actor: str | None = None
 ) -> DistributedOperationManager:
-    """A manager to start, read and cancel operations from Python: provided types, those of packages, and given ones.
+    """A manager to start, read and cancel operations from Python, with the provided, the packages' and the given types.
 
     Raises `InvalidOperationType`, `UnsupportedInstance`.
     """
@@ -231,7 +231,7 @@ def run_jobs(
     """Run jobs of an operation until none is left; the operation bounds the loop.
 
     The executor takes `most` jobs at a time, and more if `parallel` calls would leave a thread idle. In any case running
-    jobs are asked to end, and those that do are given back. Raises `UnknownOperationType`, `NewerOperation`,
+    jobs are asked to end, and jobs that end are given back. Raises `UnknownOperationType`, `NewerOperation`,
     `CannotExecute`, and errors of the store.
     """
     threads = DaemonThreads[None](parallel, "databuild job")

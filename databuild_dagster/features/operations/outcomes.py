@@ -1,7 +1,7 @@
-"""The outcomes of a job, and what its executor does then (rules 9.5, 9.7): one row each.
+"""The outcomes of a job, and what its executor does then (rules 9.5, 9.7): a row each.
 
-Another executor takes a job whose executor is gone, and resumes it from its progress or begins it from scratch (`tracker`).
-`CannotExecute` is no outcome of a job: this process can run none, so the executor's host ends and releases all of them.
+If an executor is gone, a second executor takes its job, and resumes it from its progress or begins it from scratch (`tracker`).
+`CannotExecute` is no outcome of a job: this process can run no job, so the executor's host ends and releases all jobs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NextStep(Label):
 
 
 class OutcomeRule(NamedTuple):
-    """One row; `can_fail` None counts for all types of operations."""
+    """A row; `can_fail` None counts for all types of operations."""
 
     outcome: JobOutcome
     can_fail: bool | None

@@ -16,7 +16,7 @@ from databuild_dagster.web.routes import ApiRoute, Ask, Page, or_error, paramete
 from databuild_dagster.web.state import State
 
 MAX_OPERATIONS: Final = 100
-#: Ended operations of one page.
+#: Ended operations of a page.
 MAX_ENDED: Final = 30
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -29,7 +29,7 @@ def operations(state: State, dataset: str | None, before: int | None, limit: int
 
 
 def operation(state: State, id: str, within: str | None, offset: int) -> OperationDetail:
-    """One operation."""
+    """An operation with its jobs."""
     return state.made_once(_followed).operation(OperationId.parse(id), within or "", offset)
 
 

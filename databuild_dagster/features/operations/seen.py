@@ -22,7 +22,7 @@ T = TypeVar("T")
 MAX_UNCLEAN = 10_000
 #: Free jobs that the end of an operation compares: as many as executors, which take the first ones, can take meanwhile.
 MAX_FREE = 1_000
-#: Operations that one completion may start.
+#: Operations that a completion may start.
 MAX_FOLLOW_UPS = 1_000
 
 
@@ -42,7 +42,7 @@ class Completion(NamedTuple):
     follow_ups: list[tuple[str, str, Any]] | None = None
 
     def start(self, type_id: str, dataset: str, arg: Any = None) -> None:
-        """Start an operation when this one has ended; only for completion code (rule 9.6).
+        """Start an operation when this operation has ended; only for completion code (rule 9.6).
 
         Nothing is started now. A start that is refused is part of the outcome. Raises `InvalidRequest` for too many.
         """
@@ -59,7 +59,7 @@ class Completion(NamedTuple):
 
 
 class OperationView(NamedTuple):
-    """One operation, running or ended."""
+    """An operation, running or ended."""
 
     id: OperationId
     state: OperationState
@@ -84,7 +84,7 @@ class OperationView(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """An operation's keys at one moment. Values of newer code are ignored, so that canceling works."""
+    """An operation's keys at a single moment. Values of newer code are ignored, so that canceling works."""
 
     id: OperationId
     values: Mapping[str, bytes | None]
@@ -130,7 +130,7 @@ class Seen(NamedTuple):
         return {key: trouble for key, trouble in found.items() if trouble is not None}
 
     def unended(self) -> dict[str, Unended]:
-        """The first `MAX_UNCLEAN` jobs that an executor has, and the first `MAX_FREE` without one."""
+        """The first `MAX_UNCLEAN` jobs with an executor, and the first `MAX_FREE` without an executor."""
         read, jobs = self.values.get, {key: self.id.job(key) for key in self.partitions}
         executors = {key: read(job.executor) for key, job in jobs.items() if read(job.state) is None}
         taken = {key: value for key, value in executors.items() if value is not None}
@@ -173,7 +173,7 @@ def _readable(decode: Callable[[bytes], T], value: bytes | None) -> T | None:
 
 
 def ended_view(id: OperationId, value: bytes) -> OperationView:
-    """An operation by its entry in the history; one that cannot be read says so."""
+    """An operation by its entry in the history; an entry that cannot be read says so."""
     try:
         ended = records.ended_of(id, value)
     except (Refused, msgspec.MsgspecError) as error:

@@ -34,7 +34,7 @@ class ShownTrouble(msgspec.Struct, frozen=True):
 
 
 class ShownOperation(msgspec.Struct, frozen=True):
-    """One operation, running or ended. `failed` counts jobs; `completion` is the trouble of its completion."""
+    """An operation, running or ended. `failed` counts jobs; `completion` is the trouble of its completion."""
 
     id: Annotated[str, Column("operation")]
     type: str
@@ -92,7 +92,7 @@ def shown_trouble(trouble: Trouble | None) -> ShownTrouble | None:
 
 
 def report_shape(report: Any) -> ShownReport | None:
-    """The report of a completion; None for one without anything that may be shown."""
+    """The report of a completion; None for a report without anything that may be shown."""
     if not isinstance(report, Mapping):
         return None
     found = ShownReport(ok if isinstance(ok := report.get("ok"), bool) else None, _rules(report.get("rules")), {})
@@ -130,7 +130,7 @@ def _rule(rule: Mapping[str, Any]) -> ShownRule | None:
 
 
 def error_of(detail: Any) -> str:
-    """The error of a failed job; another detail is a value of the author's."""
+    """The error of a failed job; any other detail is a value of the author's."""
     if isinstance(detail, Mapping) and isinstance(detail.get("error"), str):
         return str(detail["error"])
     return "" if detail is None else "its detail is in `databuild operation show`"

@@ -1,6 +1,6 @@
 """Running operations, kept up to date by the changes of their keys since the last look, and the leases of jobs (rule 9.6).
 
-A look costs as much as has changed. Only the first one, and one after a compaction, reads all keys.
+A look costs as much as has changed. Only the first look, and a look after a compaction, reads all keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from databuild_dagster.model.operations.states import JobState, end_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.meta_storage import MAX_BATCHES
 
-#: Polls of one look.
+#: Polls of a look.
 MAX_CATCH_UPS = 1_000
 
 
@@ -36,7 +36,7 @@ class Taken(NamedTuple):
 
 
 class Tracked:
-    """One running operation."""
+    """A running operation."""
 
     def __init__(self, id: OperationId) -> None:
         self.id = id
@@ -60,7 +60,7 @@ class Tracked:
 
     @property
     def is_complete(self) -> bool:
-        """Rule 9.6: all jobs have ended, or one failed where that stops the others."""
+        """Rule 9.6: all jobs have ended, or a job failed in an operation with `fail_fast`."""
         n_succeeded = len(self.done) - self.n_failed
         ended = end_of(len(self.partitions), n_succeeded, self.n_failed, fail_fast=self.is_fail_fast)
         return self.is_running and ended is not None
@@ -126,7 +126,7 @@ def _trouble(value: bytes | None) -> Trouble | None:
 
 
 class Tracker:
-    """The running operations of all datasets, or one of them alone."""
+    """The running operations of all datasets, or a single operation."""
 
     def __init__(self, meta: MetaStorage, only: OperationId | None = None) -> None:
         self._meta = meta
@@ -252,7 +252,7 @@ def abandoned(
 
 
 def following(before: bytes | None) -> tuple[str, ...]:
-    """The tokens that a new lease lists: those of the lease before it, and its own."""
+    """The tokens that a new lease lists: the previous lease's list, then the previous lease's own token."""
     if before is None:
         return ()
     lease = lease_of(before)

@@ -18,9 +18,9 @@ from databuild_dagster.features.relocate.relocating import Relocator, Survey
 def relocate(asset: str, dry_run: bool, where: Where, as_json: bool) -> None:
     """Bring data of ASSET to the keys of its new partitions.
 
-    When the partitions of an asset are redefined, readers leave out what was built under keys that are gone or mean another window
-    of time. An instance whose window a key has now becomes a new instance of that key, with the same files. The others stay as they
-    are: build their partitions anew.
+    When the partitions of an asset are redefined, readers leave out what was built under keys that are gone or mean a different window
+    of time. An instance whose window a key has now becomes a new instance of that key, with the same files. Any other instance stays
+    as it is: build its partition anew.
     """
     found = deployed_dataset(asset, where)
     relocator = Relocator(found.engine, found.instance, found.dataset)

@@ -1,6 +1,6 @@
 """Instances of an earlier partitions definition become instances of the keys that stand for the same windows now (rule 2.6).
 
-Each becomes a new instance, with links to the files of the old one, or copies in an object store; the old one stays what it was."""
+Each becomes a new instance, with links to the files of the old instance, or copies in an object store; the old instance is unchanged."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Survey(NamedTuple):
 
 @dataclass(frozen=True)
 class Relocator:
-    """Carries over the instances of one dataset."""
+    """Carries over the instances of a dataset."""
 
     engine: Engine
     instance: dg.DagsterInstance
     dataset: DatasetSpec
 
     def survey(self) -> Survey:
-        """The canonical instances that readers leave out because of another definition. Changes nothing."""
+        """The canonical instances that readers leave out because the definition has changed. Changes nothing."""
         queries, asset = self.engine.queries, self.dataset.asset
         canonical = queries.canonical_of_dataset(asset)
         gone = self.engine.catalog.left_out(self.dataset, [partition_key_of(one.ref) for one in canonical])
@@ -95,7 +95,7 @@ class Relocator:
         return Survey(list(moves.values()), stay)
 
     def relocate(self, moves: Sequence[Move]) -> dict[Ref, str]:
-        """Make the new instances live, each by an event of its own; returns why the others stay.
+        """Make the new instances live, each by an event of its own; returns why the remaining instances stay.
 
         A killed command continues with what is left.
         """
@@ -161,14 +161,14 @@ def _is_left_out(one: Canonical, gone: frozenset[str | None], moved: set[str]) -
 
 
 def _own_files(manifest: Manifest) -> list[str]:
-    """The names of files in the instance's folder; the others are where they stay."""
+    """The names of files in the instance's folder; files elsewhere stay where they are."""
     if manifest.uri_type is UriType.IDENTIFIER:
         return []
     return [file.uri for file in manifest.files if not is_in_attempt(file.uri)]
 
 
 def _key_of(partitions: dg.PartitionsDefinition, windows: Sequence[tuple[float, float] | str]) -> str | None:
-    """The key that may stand for these windows; the caller compares."""
+    """The key that may stand for the windows; the caller compares."""
     match partitions:
         case dg.MultiPartitionsDefinition() if len(partitions.partitions_defs) == len(windows):
             pairs = zip(partitions.partitions_defs, windows, strict=True)

@@ -25,7 +25,7 @@ from databuild_dagster.model.errors import InvalidRequest
 def publish(dataset: str, repair: bool, take_over: bool, dry_run: bool, timeout: float | None, as_json: bool) -> None:
     """Bring the table of DATASET up to date by hand.
 
-    Ticks publish without this command. The first publication lists every live partition. A later one continues after the table's
+    Ticks publish without this command. The first publication lists every live partition. A later publication continues after the table's
     last snapshot. Nothing is copied, and no Spark starts.
     """
     if "@" in dataset:

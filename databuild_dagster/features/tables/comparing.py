@@ -24,7 +24,7 @@ from databuild_dagster.store.store import Store
 
 
 class WrongTableFile(NamedTuple):
-    """A file that is missing in a table, superfluous, or in another partition."""
+    """A file that is missing in a table, superfluous, or in the wrong partition."""
 
     path: str
     why: str

@@ -1,4 +1,4 @@
-"""Delta: the log is written here, one create-only file per version, and deltalake reads it back (decision 0045).
+"""Delta: the log is written here, a create-only file per version, and deltalake reads it back (decision 0045).
 
 The root of the table is the folder of its dataset, and paths are relative to it. Each version carries the mark twice: as a `txn`
 action, by which other writers of Delta recognize a transaction, and in its `commitInfo`, which says whether the newest version
@@ -39,14 +39,14 @@ CHECKPOINT_EVERY: Final = 50
 #: The key of our facts in a version's `commitInfo`.
 OWN: Final = "databuild"
 
-#: One line: the type of an action, and its facts.
+#: A line: the type of an action, and its facts.
 Action = dict[str, dict[str, Any]]
 
 _log = logger(__name__)
 
 
 class DeltaLog:
-    """The versions of one table."""
+    """The versions of a table."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -63,7 +63,7 @@ class DeltaLog:
                 log_failure(_log, f"the table of {self._place.asset} got no checkpoint", error)
 
     def actions(self, version: int) -> list[Action]:
-        """The actions of a version; none for one that is not there any longer. Raises `TableDamaged`."""
+        """The actions of a version; none for a version that does not exist any longer. Raises `TableDamaged`."""
         try:
             text = self._place.warehouse.storage.read_bytes(self.path_of(version))
         except FileNotFoundError:
@@ -79,11 +79,11 @@ class DeltaLog:
         return f"{self._place.root}/{LOG_FOLDER}/{version:020}.json"
 
     def rewrite(self, version: int, actions: Sequence[Action]) -> None:
-        """Replace a version by one with the same files and rows. Raises `DiskTrouble`, `StorageTrouble`."""
+        """Replace a version by a version with the same files and rows. Raises `DiskTrouble`, `StorageTrouble`."""
         self._place.warehouse.storage.replace(self.path_of(version), _lines(actions))
 
     def renew_checkpoint(self, table: DeltaTable) -> None:
-        """Replace the checkpoints by one of the newest version, if there are any.
+        """Replace the checkpoints, if there are any, by a checkpoint of the newest version.
 
         Raises `DeltaError`, `DiskTrouble`, `StorageTrouble`.
         """
@@ -97,7 +97,7 @@ class DeltaLog:
 
 
 def own_facts(actions: Sequence[Action]) -> dict[str, Any] | None:
-    """What databuild records about a version; None for a version of another writer."""
+    """What databuild records about a version; None for a version of a foreign writer."""
     infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
     return next((info[OWN] for info in infos if OWN in info), None)
 
@@ -114,7 +114,7 @@ RETENTION: Final = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
 MAX_NAMED: Final = 100
 #: Statistics have values of at most so many characters: a longer largest value would have to be rounded up.
 MAX_CHARACTERS: Final = 32
-#: Letters that a path keeps; all others are encoded, as Delta asks for.
+#: Letters that a path keeps; any other letter is encoded, as Delta asks for.
 _PLAIN: Final = "/=-_.~+,:@"
 _TYPES: Final[Mapping[PartitionType, pa.DataType]] = {
     PartitionType.DATE: pa.date32(),
@@ -129,7 +129,7 @@ class _Present(NamedTuple):
 
     partition: Partition
     bytes: int
-    #: None in a version of another writer that counts none.
+    #: None in a version of a foreign writer that does not count rows.
     rows: int | None
 
 
@@ -180,7 +180,7 @@ class DeltaTableHere:
         return kept
 
     def expire(self, since: float) -> int:
-        """Delta's log has no record of expired versions: one whose files are gone cannot be read."""
+        """Delta's log has no record of expired versions: a version whose files are gone cannot be read."""
         return 0
 
     def history(self) -> Iterator[Listed]:
@@ -325,7 +325,7 @@ class DeltaTableHere:
         return columns
 
     def _is_same(self, one: pa.DataType, other: pa.DataType) -> bool:
-        """Whether Delta has one type for both."""
+        """Whether Delta has the same type for both."""
         if one == other:
             return True
         as_delta = [self._schema_json(pa.schema([pa.field("x", kind)])) for kind in (one, other)]

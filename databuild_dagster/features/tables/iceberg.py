@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 #: The file of the catalog that needs no configuration, in the warehouse.
 CATALOG_FILE: Final = "iceberg.db"
-#: Further keys of a snapshot's summary; the dataset is one of the table's properties, too.
+#: Further keys of a snapshot's summary; the dataset is among the table's properties, too.
 DATASET = "databuild.dataset"
 INSTANCES, N_INSTANCES, JOB_RUNS = "databuild.instances", "databuild.instances-total", "databuild.job-runs"
 #: Instances and job runs that a summary names; the number of all is beside them.
@@ -214,7 +214,7 @@ class IcebergTable:
             return self._commit(table, change, footers, schemas, by_url, _summary(self._place, mark, contents.sources))
 
     def _loaded_before(self, *, always: bool) -> tuple[PyIcebergTable | None, bool]:
-        """The table to change, and whether the catalog has one of another place, which `always` replaces."""
+        """The table to change, and whether the catalog has a table of a different place, which `always` replaces."""
         try:
             return self.loaded(), False
         except errors.TableElsewhere:

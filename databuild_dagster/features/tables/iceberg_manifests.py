@@ -1,7 +1,7 @@
 """A snapshot of an Iceberg table that rewrites few manifests.
 
-Entries are in the order of their partitions, as in the leaves of a B-tree: a manifest has at most `MAX_FILES` of them, a move
-rewrites the manifests whose bounds hold one of its partitions, and a new partition goes to its neighbours. pyiceberg's own
+Entries are in the order of their partitions, as in the leaves of a B-tree: a manifest has at most `MAX_FILES` entries, a move
+rewrites the manifests whose bounds hold any of its partitions, and a new partition goes to its neighbours. pyiceberg's own
 `overwrite()` reads all manifests that may hold a removed file, and adds two per snapshot. Below: which snapshots are kept, which
 expire, and with them their manifests; tags.
 """
@@ -43,7 +43,7 @@ STORE_ID: Final = "databuild.store-id"
 SEQ: Final = "databuild.seq"
 FINGERPRINT: Final = "databuild.fingerprint"
 
-#: Live files of one manifest. A manifest of 2,000 files is read and written in 0.1 s.
+#: Live files of a manifest. A manifest of 2,000 files is read and written in 0.1 s.
 MAX_FILES: Final = 2_000
 
 #: The values of a partition as Iceberg stores them: days, microseconds, text.
@@ -57,7 +57,7 @@ _log = logger(__name__)
 
 @dataclass
 class Moved:
-    """The change from one snapshot to the next."""
+    """The change from a snapshot to the next."""
 
     #: Manifests that stay as they are.
     untouched: list[ManifestFile] = field(default_factory=list)
@@ -80,7 +80,7 @@ def moved(
     *,
     is_whole: bool,
 ) -> Moved:
-    """The change after which the wanted partitions have the wanted urls; with `is_whole` all others have none."""
+    """The change after which the wanted partitions have the wanted urls; with `is_whole` any other partition has none."""
     found = Moved()
     present: set[str] = set()
     urls = {url for urls in wanted.values() for url in urls}
@@ -243,7 +243,7 @@ def _stored_value(value: date | datetime | str) -> Any:
 
 
 def typed(values: Values, types: Sequence[PrimitiveType]) -> Partition:
-    """The partition of values in the metadata; `types` are those of the partition columns."""
+    """The partition of values in the metadata; `types` are the types of the partition columns."""
     return tuple(_typed_value(value, kind) for value, kind in zip(values, types, strict=True))
 
 
@@ -256,7 +256,7 @@ def _typed_value(value: Any, kind: PrimitiveType) -> date | datetime | str:
 
 
 def mark_of(snapshot: IcebergSnapshot) -> Mark | None:
-    """The mark in the summary of a snapshot; None for one of another writer."""
+    """The mark in the summary of a snapshot; None for a snapshot of a foreign writer."""
     summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
     if SEQ not in summary:
         return None
@@ -278,7 +278,7 @@ def in_order(table: PyIcebergTable) -> list[IcebergSnapshot]:
 
 
 def kept_snapshots(table: PyIcebergTable, since: float) -> list[IcebergSnapshot]:
-    """The snapshots that were the newest at or after a time, and those that a branch or a tag names."""
+    """The snapshots that were the newest at or after a time, or that a branch or a tag names."""
     named = {reference.snapshot_id for reference in table.metadata.refs.values()}
     snapshots = in_order(table)
     ends = [*(snapshot.timestamp_ms for snapshot in snapshots[1:]), float("inf")]
@@ -303,15 +303,15 @@ def listed(table: PyIcebergTable) -> list[Listed]:
 
 
 def manifests_of(table: PyIcebergTable, snapshots: Iterable[IcebergSnapshot]) -> dict[str, ManifestFile]:
-    """The manifests of snapshots by path; those that several share are read once."""
+    """The manifests of snapshots by path; a manifest that several snapshots share is read once."""
     return {manifest.manifest_path: manifest for snapshot in snapshots for manifest in snapshot.manifests(table.io)}
 
 
 def expire(table: PyIcebergTable, since: float) -> int:
-    """Expire all but the kept snapshots, and remove the manifests that no kept one has; returns the number of snapshots.
+    """Expire all but the kept snapshots, and remove manifests that no kept snapshot has; returns the number of snapshots.
 
-    A snapshot that another publisher commits meanwhile follows the newest one, which is kept, so it has no manifest of an
-    expired one. A process that dies before the removal leaves some kilobytes that no snapshot lists.
+    A snapshot that a different publisher commits meanwhile follows the newest snapshot, which is kept, so it has no manifest of an
+    expired snapshot. A process that dies before the removal leaves some kilobytes that no snapshot lists.
     """
     kept = kept_snapshots(table, since)
     ids = {snapshot.snapshot_id for snapshot in kept}

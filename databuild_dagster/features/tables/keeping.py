@@ -1,6 +1,6 @@
-"""The files that published tables list, for `gc`: snapshots are expired first, and files of the others stay (rule 10.10).
+"""The files that published tables list, for `gc`: snapshots are expired first, and files of kept snapshots stay (rule 10.10).
 
-Only the store that publishes a table expires its snapshots. For a copy of the store and for any other, all of them stay.
+Only the store that publishes a table expires its snapshots. For a copy of the store and for any other store, all snapshots stay.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class PublishedFiles(Keeper):
         return self._ask(asset, lambda table: table.expire(since) if self._is_own(table) else 0) or 0
 
     def why_kept(self, found: Iterable[Removable]) -> dict[str, str]:
-        """Instances that the next snapshot of their table may list; all of a table that cannot be read.
+        """Instances that the next snapshot of their table may list; all instances of a table that cannot be read.
 
         A publisher reads the log, and commits its snapshot seconds later. So the data of an instance that left after the table's
-        newest snapshot may be in the next one, although readers of the dataset do not see it any longer.
+        newest snapshot may be in the next snapshot, although readers of the dataset do not see it any longer.
         """
         once_live = sorted((one for one in found if one.held.was_live), key=lambda one: asset_of(one.ref))
         why: dict[str, str] = {}
@@ -88,7 +88,7 @@ class PublishedFiles(Keeper):
         return why
 
     def published_to(self, asset: str) -> int | None:
-        """The event up to which the table is published, 0 before its first snapshot; None for a table of another store or none."""
+        """The event up to which the table is published, 0 before its first snapshot; None for a foreign store's table or no table."""
         return self._ask(asset, self._published_to)
 
     def _published_to(self, table: Table) -> int | None:
@@ -106,7 +106,7 @@ class PublishedFiles(Keeper):
         return mark is not None and identity.is_in_place and mark.store_id == identity.id
 
     def _ask(self, asset: str, question: Callable[[Table], T]) -> T | None:
-        """The answer of a dataset's table; None for a dataset without one. Raises `TableSilent`, and what the table raises."""
+        """The answer of a dataset's table; None for a dataset without a table. Raises `TableSilent`, and what the table raises."""
         dataset = Queries(self._store).dataset(asset)
         if dataset is None or not dataset.table:
             return None

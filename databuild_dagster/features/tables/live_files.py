@@ -49,7 +49,7 @@ def _read_footer(path: str) -> pq.FileMetaData:
 
 
 def columns_of(footer: pq.FileMetaData) -> pa.Schema:
-    """The columns of a file, all of which may have nulls, without metadata and without those that have no type."""
+    """The columns of a file, all of which may have nulls, without metadata and without untyped columns."""
     import pyarrow as pa
 
     schema = footer.schema.to_arrow_schema()
@@ -58,7 +58,7 @@ def columns_of(footer: pq.FileMetaData) -> pa.Schema:
 
 
 def unpublishable(footer: pq.FileMetaData) -> tuple[str, str] | None:
-    """The first column of a file that a table would have with another type, and why."""
+    """The first column of a file that a table would have with a different type, and why."""
     import pyarrow as pa
 
     for field in footer.schema.to_arrow_schema():
@@ -72,13 +72,13 @@ def unpublishable(footer: pq.FileMetaData) -> tuple[str, str] | None:
 
 #: Between the dimensions of a multi-partition key.
 BETWEEN_DIMENSIONS = "|"
-#: Of two hours that the clocks show under one time, Dagster's key of the second ends with its offset; without one it is the first.
+#: Of two hours with the same local time, Dagster's key of the second ends with its offset; a key without an offset is the first.
 _OFFSET = "%z"
 _MAX_ZONES = 64
 
 
 def values_of(asset: str, columns: Sequence[PartitionColumn], key: str | None) -> Partition:
-    """The values of a key, one per column. Raises `KeyWithoutValue`."""
+    """The values of a key, a value per column. Raises `KeyWithoutValue`."""
     if not columns:
         return ()
     assert key is not None, f"{asset} has partitions"
@@ -116,7 +116,7 @@ PORTION: Final = 5_000
 
 
 class Touches:
-    """The refs of each dataset that a stretch of the log touches; the publishers of one tick share the answers."""
+    """The refs of each dataset that a stretch of the log touches; the publishers of a tick share the answers."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries

@@ -1,4 +1,4 @@
-"""`Table`: the interface of a published table, with one adapter per format."""
+"""`Table`: the interface of a published table, with an adapter per format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from databuild_dagster.warehouse.threads import in_own_thread
 
 T = TypeVar("T")
 
-#: The seconds that a receipt waits for one table, which is only a part of its answer.
+#: The seconds that a receipt waits for a table, which is only a part of its answer.
 RECEIPT_SECONDS = 30.0
 #: The folder of the metadata of an Iceberg table without a named catalog, in that of its dataset.
 METADATA_FOLDER = "iceberg"
@@ -109,7 +109,7 @@ class Place(NamedTuple):
 
 
 class Table(Protocol):
-    """One published table. Its methods raise `CatalogAway`, and errors of the warehouse."""
+    """A published table. Its methods raise `CatalogAway`, and errors of the warehouse."""
 
     def mark(self) -> Mark | None:
         """The mark of the newest snapshot; None if there is no table yet.
@@ -120,7 +120,7 @@ class Table(Protocol):
     def replace(
         self, contents: Contents, mark: Mark, before: Mark | None, *, dry_run: bool = False, always: bool = False
     ) -> Snapshot | None:
-        """One snapshot after which the partitions have exactly these files; None if they have them already, unless `always`.
+        """A snapshot after which the partitions have exactly the files of `contents`; None if they have them already, unless `always`.
 
         `before` is the mark that the caller has read; None also for a table whose mark cannot be read. Creates the table.
         Raises `PublishConflict`, `ColumnRefused`, `ColumnsDiffer`, `OutsideOfTable`, `NameNotOfTables`, `ListedFileLost`.

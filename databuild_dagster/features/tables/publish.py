@@ -210,7 +210,7 @@ def _columns(
 def _column(
     asset: str, name: str, partitions: PartitionsDefinition, asked: str | None, *, is_alone: bool
 ) -> PartitionColumn:
-    """A type for all dimensions holds for those in time; a text stays text beside them."""
+    """A type given for all dimensions applies to dimensions in time; a text dimension beside them stays text."""
     if not isinstance(partitions, TimeWindowPartitionsDefinition):
         if is_alone and asked not in (None, PartitionType.STRING):
             raise InvalidAsset(
@@ -243,7 +243,7 @@ def _matches(publish: object, option: str, value: object, pattern: re.Pattern[st
 def with_tables(assets: Iterable[Any], by_default: Publish, warehouse: str | None) -> list[Any]:
     """The assets with the registrations of their tables in their metadata.
 
-    Raises `InvalidAsset` for a type that an asset's partitions cannot have, and for one table of two assets.
+    Raises `InvalidAsset` for a type that an asset's partitions cannot have, and if two assets have the same table.
     """
     given = list(assets)
     tables: dict[str, TableSpec] = {}

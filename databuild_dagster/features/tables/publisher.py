@@ -1,7 +1,7 @@
-"""The publisher: brings a table up to the end of the log, in one snapshot (rule 10.10).
+"""The publisher: brings a table up to the end of the log, in a single snapshot (rule 10.10).
 
 It keeps no state. The mark of the table says where to continue, and the log says which files a partition has at a seq. So a
-publisher that dies at any line repeats its work, and one that was overtaken looks again.
+publisher that dies at any line repeats its work, and a publisher that was overtaken looks again.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def publish(
 ) -> Published:
     """Bring the table of a dataset up to the end of the log.
 
-    `repair` compares all partitions, also of a table that another writer has changed; `take_over` does so with another store's
-    table; `all_partitions` compares them and replaces no other writer's work. With `advance` a table that has all files already
+    `repair` compares all partitions, also of a table that a foreign writer has changed; `take_over` does so with a foreign store's
+    table; `all_partitions` compares them and replaces no foreign writer's work. With `advance` a table that has all files already
     gets a snapshot, too, so that no slower publisher commits an earlier state. `warehouse` is the home's own. Raises
     `NotPublished`, `StoreIsACopy`, the refusals of the mark, and what the table and the manifests raise.
     """
@@ -87,7 +87,7 @@ def publish(
 
 
 def is_of_this_log(queries: Queries, mark: Mark | None) -> bool:
-    """Whether the event that a mark names is the one that was there; a log restored from a backup has others."""
+    """Whether the event that a mark names is unchanged; a log restored from a backup may have a different event there."""
     return mark is None or not mark.fingerprint or queries.fingerprint(mark.seq) == mark.fingerprint
 
 
@@ -102,7 +102,7 @@ def _check_is_of_log(queries: Queries, place: Place, before: Mark | None, head: 
 def _mark_before(
     table: Table, place: Place, store_id: str, *, repair: bool, take_over: bool
 ) -> tuple[Mark | None, bool]:
-    """The mark of the table, and whether it is one of this store. Raises the refusals of the mark, and `TableOfAnother`."""
+    """The mark of the table, and whether it is this store's. Raises the refusals of the mark, and `TableOfAnother`."""
     try:
         mark = table.mark()
     except errors.ForeignSnapshot:
@@ -123,7 +123,7 @@ def _mark_before(
 class TableCursor(Cursor, frozen=True, kw_only=True):
     """How far the log was published."""
 
-    #: The table then: another one begins at the beginning.
+    #: The table then: a different table begins at the beginning.
     table: str = ""
 
 

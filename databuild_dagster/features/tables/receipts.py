@@ -1,7 +1,7 @@
 """From an instance to the snapshot of its table in which every engine reads it (rules 4.6, 10.10).
 
 The mark of a snapshot says up to which seq it holds, and the log says which instance a partition had then. So no manifest of the
-table is read; `databuild log check --deep` compares those with the log.
+table is read; `databuild log check --deep` compares the manifests with the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
-#: Snapshots of one table that a search looks at, newest first. A snapshot of each tick of a day is fewer.
+#: Snapshots of a table that a search looks at, newest first. A snapshot of each tick of a day is fewer.
 MAX_SNAPSHOTS: Final = 5_000
 
 
@@ -49,7 +49,7 @@ def in_tables(
     seconds: float | None,
     open_table: OpenTable = open_table,
 ) -> dict[str, InTable]:
-    """By uuid, those instances, given with their refs, of datasets that are published as tables. A table that cannot be read is a `why`.
+    """By uuid, the given instances whose datasets are published as tables. A table that cannot be read is a `why`.
 
     `warehouse` is the home's own; `seconds` bound the wait for each table.
     """

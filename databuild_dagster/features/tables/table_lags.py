@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 
-#: Events that the search for the oldest one reads at once.
+#: Events that the search for the oldest event reads at once.
 PAGE: Final = 200
 
 

@@ -1,6 +1,6 @@
-"""Published tables: each tick publishes what is new since the last one, table by table (rule 10.10).
+"""Published tables: each tick publishes what is new since the last tick, table by table (rule 10.10).
 
-A table that cannot be reached delays nothing else: its reason is set aside as those of refs are (rule 11.7), it rests for a
+A table that cannot be reached delays nothing else: its reason is set aside as the reasons of refs are (rule 11.7), it rests for a
 growing time, and then publication continues from the table's own mark.
 
 Libraries of catalogs may wait without a bound. So each table has a thread, for which a look waits so long and no longer. A thread
@@ -172,8 +172,8 @@ def build_table_checks(
 ) -> Sequence[AssetChecksDefinition]:
     """Asset checks that fail while the published table of an asset is behind by more than `max_behind_seconds`.
 
-    Give them to `build_definitions(…, asset_checks=…)`. `assets` have `publish=`, by themselves or by key; the check of another one
-    passes. The age is that of the oldest change that the table does not have. The orchestrator reports the checks when they
+    Give them to `build_definitions(…, asset_checks=…)`. `assets` have `publish=`, by themselves or by key; the check of any other
+    asset passes. The age is counted from the oldest change that the table does not have. The orchestrator reports the checks when they
     change; they may be executed, too. Raises ValueError without assets, and for a bound that is not above 0 (rule 10.10).
     """
     keys = keys_of(assets)
@@ -263,7 +263,7 @@ TABLE_NAME, URI = "dagster/table_name", "dagster/uri"
 
 
 def table_entries(dataset: DatasetSpec, warehouse: str) -> dict[str, Any]:
-    """The metadata of a materialization: the name and the place of the table; none for a dataset without one.
+    """The metadata of a materialization: the name and the place of the table; none for a dataset without a table.
 
     `warehouse` is the home's own.
     """

@@ -1,8 +1,8 @@
-"""Refs that are alike have one future, so a simulation needs one of each kind: an excerpt of the store has one of each.
+"""Alike refs have the same future, so an excerpt of the store, which is simulated, needs a single ref of each kind.
 
-Refs begin as alike if they look alike by themselves (`store.excerpt`). Then those are separated whose inputs or consumers are
+Refs begin as alike if they look alike by themselves (`store.excerpt`). Then refs are separated whose inputs or consumers are
 not alike, until no more differ: the coarsest equitable partition of the graph, by the refinement of colours (Paige and Tarjan,
-1987). Rules look at a ref and at those next to it, whether all or any of them are live, and never count them; so refs of one
+1987). Rules look at a ref and at its neighbours, whether all or any of them are live, and never count them; so refs of the same
 colour move together.
 
 The appearance of a ref has the ends of its wants apart: wants that were recorded at different times end at different times, and a
@@ -32,21 +32,21 @@ Links = Mapping[Ref, Iterable[Ref]]
 
 @dataclass(frozen=True)
 class Alike:
-    """Each ref of a simulation with the one that is simulated for it."""
+    """Each ref of a simulation with the ref that is simulated for it."""
 
-    #: Of the refs for which another one is simulated.
+    #: Of the refs for which a different ref is simulated.
     other: Mapping[Ref, Ref] = field(default_factory=dict)
 
     def one_for(self, ref: Ref) -> Ref:
-        """The ref that is simulated for this one."""
+        """The ref that is simulated for `ref`."""
         return self.other.get(ref, ref)
 
     def ones_for(self, refs: Iterable[Ref]) -> tuple[Ref, ...]:
-        """The refs that are simulated for these, each once."""
+        """The refs that are simulated for `refs`, each once."""
         return tuple(dict.fromkeys(map(self.one_for, refs)))
 
     def simulated(self, refs: Iterable[Ref]) -> tuple[Ref, ...]:
-        """Those of these refs that are simulated themselves."""
+        """The refs of `refs` that are simulated themselves."""
         return tuple(ref for ref in refs if ref not in self.other)
 
     @cached_property
@@ -57,11 +57,11 @@ class Alike:
         return found
 
     def all_of(self, simulated: Iterable[Ref]) -> tuple[Ref, ...]:
-        """The refs for which these are simulated, with these."""
+        """The simulated refs, each followed by the refs for which it is simulated."""
         return tuple(ref for one in simulated for ref in (one, *self._others_of.get(one, ())))
 
     def n_others(self) -> dict[Ref, int]:
-        """The number of refs for which each ref is simulated beside itself; those for none are left out."""
+        """The number of refs for which each ref is simulated beside itself; a number of 0 is left out."""
         return {one: len(others) for one, others in self._others_of.items()}
 
 
@@ -71,7 +71,7 @@ NOTHING_ALIKE: Final = Alike()
 def find_alike(traits: Mapping[Ref, Hashable], *links: Links) -> Alike:
     """Separate refs by their traits and by the refs next to them, in the order of `traits`.
 
-    A ref whose traits are None is like no other. Links lead from a ref to its inputs; those to other refs are passed over.
+    A ref whose traits are None is like no other ref. Links lead from a ref to its inputs; links to refs outside of `traits` are ignored.
     """
     places = {ref: place for place, ref in enumerate(traits)}
     sides = [side for named in links for side in _both_sides(named, places)]
@@ -101,7 +101,7 @@ def _both_sides(links: Links, places: Mapping[Ref, int]) -> tuple[list[list[int]
 
 
 def _numbered(keys: Iterable[Hashable]) -> list[int]:
-    """A number for each key; equal ones have the same."""
+    """A number for each key; equal keys have the same number."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in keys]
 
@@ -119,7 +119,7 @@ def _first_of_each(places: Mapping[Ref, int], colours: list[int]) -> Alike:
 
 
 def known_of_all(found: KnownRefs, before: KnownRefs, alike: Alike, inputs: Links) -> KnownRefs:
-    """The facts about all refs, from those about the simulated ones and from those before the simulation."""
+    """The facts about all refs, from the facts about the simulated refs and from the facts before the simulation."""
     canonical = dict(found.canonical)
     missing, pauses = dict(found.missing), dict(found.pauses)
     taints, job_runs = dict(found.taints), dict(found.job_runs)
@@ -147,7 +147,7 @@ def known_of_all(found: KnownRefs, before: KnownRefs, alike: Alike, inputs: Link
 
 @dataclass(frozen=True)
 class Likeness:
-    """The likeness of the refs that one question reaches, in one snapshot of a store."""
+    """The likeness of the refs that a question reaches, in a snapshot of a store."""
 
     searching: Reaching
     surroundings: Surroundings
@@ -161,7 +161,7 @@ class Likeness:
         return self.surroundings.appearances(self.reached.refs, self.reached.behind)
 
     def alike(self, horizon: float) -> Alike:
-        """The refs with one future, if no want of theirs ends between the horizon and the end of the simulation."""
+        """The refs with the same future, if no want of theirs ends between the horizon and the end of the simulation."""
         absent = self.searching.absent(self.reached.refs)
         own = absent | self.special | self.reached.unknown.keys()
 
@@ -174,7 +174,7 @@ class Likeness:
         return find_alike(known, self.reached.declared, self.reached.read)
 
     def holds(self, alike: Alike, horizon: float, end: float, wanted: set[Ref]) -> bool:
-        """Whether the refs that are alike by a horizon have one future until `end`, when these are still `wanted`."""
+        """Whether the refs that are alike by a horizon have the same future until `end`, when the refs of `wanted` are still wanted."""
         for one in alike.n_others():
             expiries = {self._appearances[ref].expiries for ref in alike.all_of([one])}
             if len(expiries) > 1 and (one in wanted or any(horizon < at <= end for ends in expiries for at in ends)):

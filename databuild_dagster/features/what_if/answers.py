@@ -20,7 +20,7 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.plans import Stage, rounded, stage_shape
 
 _S = InstanceState
-#: Names of refs in one reason.
+#: Names of refs in a reason.
 _NAMED = 3
 
 
@@ -53,7 +53,7 @@ class Effect(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What follows for one ref, and why."""
+    """What follows for a ref, and why."""
 
     ref: Ref
     job: str
@@ -65,7 +65,7 @@ class Change(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The answer to one question."""
+    """The answer to a question."""
 
     question: Question
     #: The refs of the question; for `CODE` the live partitions of the asset.
@@ -84,13 +84,13 @@ class WhatIf:
 
     @property
     def seconds(self) -> float | None:
-        """The longest chain of launches, by the jobs with a history; None if no job has one."""
+        """The seconds of the longest chain of launches, by the jobs with a history; None if no job has a history."""
         ends = [launch.begins_after + launch.seconds for launch in self.launches if launch.seconds is not None]
         return max([0.0, *ends]) if ends or not self.launches else None
 
     @property
     def seconds_of_all(self) -> float | None:
-        """All launches one after another, without those that are out already; None if no job has a history."""
+        """The sum of seconds over all new launches, not counting running launches; None if no job has a history."""
         new = [launch for launch in self.launches if not launch.is_joined]
         known = [launch.seconds_of_all for launch in new if launch.seconds_of_all is not None]
         return sum(known) if known or not new else None

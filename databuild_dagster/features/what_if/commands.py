@@ -47,7 +47,7 @@ def taint(selection: Selection, downstream: bool, where: Where, as_json: bool) -
 def code(asset: str, where: Where, as_json: bool) -> None:
     """Show what new code of ASSET builds again.
 
-    build: a live partition of the asset. stale: it was built from one of them and stays live.
+    build: a live partition of the asset. stale: it was built from such a partition and stays live.
     """
     _answer(lambda: if_code_changes(the_engine(), asset), where, as_json=as_json)
 

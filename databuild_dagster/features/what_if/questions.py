@@ -1,7 +1,7 @@
 """What follows if a partition is tainted, if an asset's code changes, or if a partition never arrives (rule 8.10).
 
-The question is put to a copy in memory of the refs that it reaches (`store.excerpt`). Commands, rules and ticks there are
-those of the store, so the answer is what the orchestrator would do if each job run succeeds. Nothing is recorded.
+The question is put to a copy in memory of the refs that it reaches (`store.excerpt`). The copy has the commands, rules and ticks
+of the store, so the answer is what the orchestrator would do if each job run succeeds. Nothing is recorded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NothingWasBuilt(Refused):
 
 
 def if_tainted(engine: Engine, refs: Sequence[Ref], *, downstream: bool = False) -> WhatIf:
-    """What follows if these refs are tainted (rule 7). Raises what `TaintPartitions` raises, and `ReachesTooFar`."""
+    """What follows if the refs are tainted (rule 7). Raises what `TaintPartitions` raises, and `ReachesTooFar`."""
 
     no_duplicates(refs)
 
@@ -82,7 +82,7 @@ def if_code_changes(engine: Engine, asset: str) -> WhatIf:
 
 
 def if_missing(engine: Engine, refs: Sequence[Ref]) -> WhatIf:
-    """What follows if these refs never become live: what waits for them, and what is built all the same.
+    """What follows if the refs never become live: what waits for them, and what is built all the same.
 
     Raises the errors of a want for refs that cannot be wanted, `HasArrived`, `ReachesTooFar`.
     """
@@ -99,7 +99,7 @@ def if_missing(engine: Engine, refs: Sequence[Ref]) -> WhatIf:
 
 @dataclass(frozen=True)
 class _Asking:
-    """One question, from the search for the refs that it reaches to the answer."""
+    """A question, from the search for the refs that it reaches to the answer."""
 
     engine: Engine
     question: Question
@@ -160,7 +160,7 @@ class _Asking:
             )
 
     def _in_full(self, known: _Before, future: _Future) -> WhatIf:
-        """The answer about all refs, from those that were simulated."""
+        """The answer about all refs, from the answer about the simulated refs."""
         alike, refs = future.alike, known.reached.refs
         then = WhatIfState(
             question=self.question,
@@ -200,7 +200,7 @@ class _Before(NamedTuple):
 
 
 class _Future(NamedTuple):
-    """The end of a simulation. Launches name all refs, and the rest is about those that were simulated."""
+    """The end of a simulation. Launches name all refs, and the rest is about simulated refs only."""
 
     alike: Alike
     launches: tuple[SimulatedLaunch, ...]
@@ -218,7 +218,7 @@ class _Future(NamedTuple):
 
 
 def _n_open(simulation: Simulation) -> int:
-    """The number of open wants, with those of refs for which another one is simulated: each such want names one ref."""
+    """The number of open wants of all refs: a ref that is not simulated has as many as its simulated ref, each with a single ref."""
     queries = simulation.engine.queries
     others = simulation.alike.n_others()
     n_more = sum(others[ref] * seen.n_open_wants for ref, seen in queries.wanted(others).items())

@@ -1,7 +1,7 @@
-"""The refs that a change of some refs can reach, directly or through others: the part of the state that a simulation needs.
+"""The refs that a change of some refs can reach, directly or indirectly: the part of the state that a simulation needs.
 
 From each reached ref the search follows declared inputs that are not live, refs that wait, wants, open job runs, and
-arcs; a live input is only read, so the search ends there. The consumers by lineage are those of the named refs.
+arcs; a live input is only read, so the search ends there. Consumers by lineage are followed from the named refs only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from databuild_dagster.store.excerpt import Surroundings
 class Reached:
     """The refs that may change, and what is around them."""
 
-    #: In the order in which they were found; the named ones first.
+    #: In the order in which they were found; the named refs first.
     refs: dict[Ref, None] = field(default_factory=dict)
     #: Refs that are read and cannot change.
     around: set[Ref] = field(default_factory=set)
@@ -35,14 +35,14 @@ class Reached:
     read: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
     #: Inputs of the last build of each ref that it does not declare: its function asked for them (rule 6.3).
     asked_for: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
-    #: Refs that need a named one by their declared inputs, and are not live.
+    #: Refs that need a named ref by their declared inputs, and are not live.
     needing: dict[Ref, Ref] = field(default_factory=dict)
     #: Refs whose inputs the recorded mapping does not give, and why.
     unknown: dict[Ref, str] = field(default_factory=dict)
 
 
 class Reaching:
-    """One search over one snapshot of the store."""
+    """A search over a snapshot of the store."""
 
     def __init__(self, datasets: Iterable[DatasetSpec], catalog: Catalog, surroundings: Surroundings) -> None:
         self._datasets = {spec.asset: spec for spec in datasets}
@@ -92,7 +92,7 @@ class Reaching:
         return sorted({*is_open, *self._surroundings.next_to(level), *self._lots(level, found)})
 
     def is_like_no_other(self, ref: Ref) -> bool:
-        """Its dataset ties it to others otherwise than by its inputs: by an arc, by other outputs of its job, by other programs."""
+        """Whether its dataset has a dependency besides its inputs: an arc, further outputs of its job, other programs."""
         asset = asset_of(ref)
         spec = self._datasets.get(asset)
         return (
@@ -128,7 +128,7 @@ class Reaching:
             return ()
 
     def _lots(self, level: list[Ref], found: Reached) -> Iterator[Ref]:
-        """The lots of arcs that a new instance of one of these refs wakes (rule 10.5)."""
+        """The lots of arcs that a new instance of any ref of the level wakes (rule 10.5)."""
         for ref in level:
             yield from self._woken(ref, self._arcs, found)
 
@@ -144,7 +144,7 @@ class Reaching:
             yield from (make_ref(dataset.asset, key) for key in keys)
 
     def _needing(self, named: list[Ref]) -> dict[Ref, Ref]:
-        """The refs that need these by declared inputs and are not live, each with one that it needs."""
+        """The refs that need a named ref by declared inputs and are not live, each with a ref that it needs."""
         needing: dict[Ref, Ref] = {}
         level, known = list(named), Reached()
         while level:

@@ -31,7 +31,7 @@ from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchSpan, LaunchView
 from databuild_dagster.store.store import Store
 
-#: Steps of one simulation: each ends a launch or a backoff.
+#: Steps of a simulation: each ends a launch or a backoff.
 MAX_STEPS: Final = 1_000
 #: Launches and due refs without a limit: a simulation holds few refs.
 _NO_LIMITS: Final = TickLimits(launches=1_000_000, open_launches=1_000_000, due_refs=1_000_000)
@@ -47,7 +47,7 @@ class TooManySteps(Refused):
 
 
 class SimulatedLaunch(NamedTuple):
-    """Refs of one job that are ready at the same time."""
+    """Refs of the same job that are ready at the same time."""
 
     job: str
     location: str
@@ -56,7 +56,7 @@ class SimulatedLaunch(NamedTuple):
     n_launches: int
     #: From now; negative for a launch that is out already.
     begins_after: float
-    #: The longest of these launches, and all of them one after another; None without a history of the job.
+    #: The longest of the launches, and the sum over all launches; None without a history of the job.
     seconds: float | None
     seconds_of_all: float | None
     #: It was out when the simulation began.
@@ -77,7 +77,7 @@ class Costs:
         self._spans: dict[str, list[LaunchSpan]] = {}
 
     def of(self, spec: DatasetSpec, refs: Sequence[Ref], *, is_out: bool) -> _Cost:
-        """The cost of building these refs of one job as soon as all are ready; of a launch that is out, its own."""
+        """The cost of building the refs of a job as soon as all are ready; of a running launch, its own cost."""
         sets = [outputs_by_key(refs)] if is_out else launch_sets(self._engine.catalog, spec, refs)
         if spec.job not in self._spans:
             self._spans[spec.job] = self._engine.queries.launch_spans(spec.asset)
@@ -90,10 +90,10 @@ class Costs:
 
 
 class _OneLaunch:
-    """The catalog of the store, but for the size of a launch: one launch takes all refs of a job that are ready.
+    """The catalog of the store, but for the size of a launch: a single launch takes all refs of a job that are ready.
 
-    `Costs` counts the launches of the orchestrator. Simulating each would take a second for a few thousand. Inputs for which others
-    are simulated are those.
+    `Costs` counts the launches of the orchestrator. Simulating each would take a second for a few thousand. An input that is not
+    simulated is replaced by the ref that is simulated for it.
     """
 
     def __init__(self, catalog: Catalog, alike: Alike) -> None:
@@ -142,7 +142,7 @@ class _Dagster:
 
 
 class Simulation:
-    """One future. `engine` handles commands on the excerpt, by the simulation's clock."""
+    """A future. `engine` handles commands on the excerpt, by the simulation's clock."""
 
     def __init__(
         self,
@@ -152,9 +152,9 @@ class Simulation:
         never: Collection[Ref] = (),
         alike: Alike = NOTHING_ALIKE,
     ) -> None:
-        """`engine` is that of the store; `asked_for` are inputs that functions ask for; `never` are refs that never come.
+        """`engine` is the store's; `asked_for` are inputs that functions ask for; `never` are refs that never come.
 
-        The excerpt may have one of refs that are `alike`; launches name all of them.
+        The excerpt may have a single ref of refs that are `alike`; launches name all of them.
         """
         self._began_at = self._now = engine.now()
         self.alike = alike

@@ -1,4 +1,4 @@
-"""`databuild diff REF`: what differs between two instances, by default the canonical one and the one before it (rule 4.6)."""
+"""`databuild diff REF`: the differences of two instances, by default the canonical instance and its predecessor (rule 4.6)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FACTS = ("state", "rows", "bytes", "n_files", "n_inputs", "job", "actor")
 def diff(ref: Ref, first: str | None, second: str | None, as_json: bool) -> None:
     """Compare two instances of REF: inputs, code, rows, columns.
 
-    By default the canonical instance is compared with the one before it that was live.
+    By default the canonical instance is compared with the last earlier instance that was live.
     """
     queries = the_queries()
     canonical_of(queries, ref)
@@ -59,7 +59,7 @@ def _titled(side: dict[str, Any]) -> str:
 
 
 def _rows(found: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """One line for each difference."""
+    """A line for each difference."""
     a, b = ({**side, "taints": _taints(side)} for side in (found["a"], found["b"]))
     for name in (*_FACTS, "taints"):
         if a[name] != b[name]:

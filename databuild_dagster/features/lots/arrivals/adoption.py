@@ -1,10 +1,10 @@
 """Partitions whose files other programs have written become live, with the files listed where they are.
 
-Everything is checked before anything is recorded: files that are missing, damaged, matched twice or of other columns
-are refused in one sentence. `recording` writes the manifests and the event.
+Everything is checked before anything is recorded: files that are missing, damaged, matched twice or of different columns
+are refused in a sentence. `recording` writes the manifests and the event.
 
 A pattern such as `/data/flights/day={partition_key}/*.parquet` is a glob around placeholders, whose values are taken literally:
-`{partition_key}` is the whole key, `{dimension}` the key of one dimension, and `{partition_key:%Y/%m}` formats the start of a
+`{partition_key}` is the whole key, `{dimension}` the key of a dimension, and `{partition_key:%Y/%m}` formats the start of a
 time window.
 """
 
@@ -57,7 +57,7 @@ _INSTEAD = {
     DatasetKind.SOURCE: _DAGSTERS,
     DatasetKind.BOUNDARY: "Existing files arrive like new ones: `databuild lot arrive DATASET LOT URI…`.",
 }
-#: Partitions named in one message.
+#: Partitions named in a message.
 MAX_NAMED = 3
 
 
@@ -68,7 +68,7 @@ class IfLive(StrEnum):
     REFUSE = "refuse"
     #: The partition keeps its instance.
     KEEP = "keep"
-    #: The files become its new instance; the one before is kept as history.
+    #: The files become its new instance; the old instance is kept as history.
     REPLACE = "replace"
 
 
@@ -86,7 +86,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class Adopter(Recorder):
-    """Adopts partitions of one dataset."""
+    """Adopts partitions of a dataset."""
 
     def adopt(
         self,
@@ -97,7 +97,7 @@ class Adopter(Recorder):
         allow_schema_change: bool = False,
         dry_run: bool = False,
     ) -> Adoption:
-        """Record partitions as live from files that match, all or none; the named ones, or all that have files.
+        """Record the named partitions, or all that have files, as live from files that match: all or none.
 
         Raises `NotAdoptable`, `BadFilePattern`, `UnknownPartition`, `InvalidSelection`, `NoFiles`, `ListedTwice`, `OwnFiles`, `CannotRead`,
         `ColumnsDiffer`, `SchemasDiffer`, `LiveAlready`, `SaidToBeWrong`, `BeingBuilt`, `CanonicalMoved`, and errors of
@@ -196,7 +196,7 @@ class BadFilePattern(Refused):
 
 
 class FilePattern:
-    """The paths of the files of each partition of one asset. Raises `BadFilePattern`."""
+    """The paths of the files of each partition of an asset. Raises `BadFilePattern`."""
 
     def __init__(self, pattern: str, asset: str, partitions: PartitionsDefinition | None) -> None:
         self.text = pattern
@@ -210,11 +210,11 @@ class FilePattern:
         self._check()
 
     def of(self, partition_key: str | None) -> list[str]:
-        """The globs of one partition: with its key, and with Hive's spelling of the key if that differs."""
+        """The globs of a partition: with its key, and with Hive's spelling of the key if that differs."""
         return list(dict.fromkeys(self._filled(partition_key, spelled) for spelled in (str, hive_value)))
 
     def twin_of(self, partition_key: str) -> str | None:
-        """The key with the same paths by a format: of the other hour of two that the clocks show under one local time."""
+        """The key that a format gives the same paths: of the other hour of two hours with the same local time."""
         partitions = self._partitions
         if not isinstance(partitions, TimeWindowPartitionsDefinition):
             return None

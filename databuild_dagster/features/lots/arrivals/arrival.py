@@ -1,8 +1,8 @@
 """Files of a lot become its next instance, for `databuild lot arrive` and the watcher alike.
 
-A lot grows: new files are added to those that it has. A file is new if no instance of the lot lists it with the same
+A lot grows: new files are added to its files. A file is new if no instance of the lot lists it with the same
 place, size and checksum, and if it is no copy, byte for byte, of a file of the lot. A listed file that
-was removed or rewritten is replaced by the present one. Files of a tainted instance do not return by themselves.
+was removed or rewritten is replaced by the present file. Files of a tainted instance do not return by themselves.
 """
 
 import glob
@@ -50,7 +50,7 @@ _WHAT = {
 
 @dataclass(slots=True)
 class Arrived:
-    """The result of one arrival by hand."""
+    """The result of an arrival by hand."""
 
     ref: Ref
     #: None if there was nothing new.
@@ -65,7 +65,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Arriver(Recorder):
-    """Records arrivals of one dataset's lots by hand."""
+    """Records arrivals of a dataset's lots by hand."""
 
     def arrive(
         self,
@@ -203,7 +203,7 @@ def grow(there: OutsideInstance, now: Canonical, instances: Sequence[Manifest]) 
 
 
 def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[FileEntry]:
-    """The new files that are no copy of another, byte for byte."""
+    """The new files, except byte-for-byte copies of a kept file or of an earlier new file."""
     alike: dict[tuple[int, int], list[FileEntry]] = {}
     for file in kept:
         alike.setdefault((file.bytes, file.rows), []).append(file)

@@ -1,4 +1,4 @@
-"""A sensor for each boundary with a landing folder: one look, and a sentence about its result."""
+"""A sensor for each boundary with a landing folder: it looks once, and states the result in a sentence."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -30,12 +30,12 @@ from databuild_dagster.warehouse.layout import Warehouse
 
 #: A sensor's name is this and its asset's.
 ARRIVALS: Final = "databuild_arrivals"
-#: Files and lots named in one message.
+#: Files and lots named in a message.
 MAX_NAMED = 3
 
 
 def arrival_sensors(deployment: Deployment, assets: Iterable[Any]) -> list[SensorDefinition]:
-    """One for each boundary among the assets that has a landing folder."""
+    """A sensor for each boundary among the assets that has a landing folder."""
     return [
         _sensor(deployment, spec, boundary)
         for asset in assets
@@ -79,7 +79,7 @@ def watched(repository: RepositoryDefinition) -> Iterable[tuple[str, Boundary]]:
 def look_once(
     instance: DagsterInstance, repository: RepositoryDefinition, deployment: Deployment, asset: str, boundary: Boundary
 ) -> Look:
-    """One look at a boundary of a loaded code location. Raises the errors of `Watcher.look`, and `LocationTaken`."""
+    """Look once at a boundary of a loaded code location. Raises the errors of `Watcher.look`, and `LocationTaken`."""
     tune_dagster_writes()
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)
@@ -94,7 +94,7 @@ def look_once(
 
 
 def summary(look: Look) -> str:
-    """The result of a look in one line, for the sensor's history."""
+    """The result of a look on a line, for the sensor's history."""
     parts = []
     if look.recorded:
         # Late data counts new files only, without those that the lot had before.
@@ -128,7 +128,7 @@ def warnings(look: Look) -> list[str]:
 
 
 def _not_recorded(why_not: Mapping[Ref, str] | Mapping[str, str], noun: str) -> list[str]:
-    """A sentence for each of the first, and one for all others."""
+    """A sentence for each of the first `MAX_NAMED`, and a sentence that counts the rest."""
     found = [f"{name} cannot be recorded: {why}" for name, why in list(why_not.items())[:MAX_NAMED]]
     more = len(why_not) - MAX_NAMED
     return found + ([f"{counted(more, f'more {noun}')} cannot be recorded."] if more > 0 else [])

@@ -1,7 +1,7 @@
 """`databuild_boundary`: a dataset whose lots are files of other programs, declared as an external asset (rule 10.6).
 
 The asset's metadata has the options, so that the asset graph identifies the boundary and the UI shows its folder. A sensor
-watches a boundary with `files`; lots of another one arrive by `databuild lot arrive`. Options that cannot work are refused
+watches a boundary with `files`; lots of any other boundary arrive by `databuild lot arrive`. Options that cannot work are refused
 at import.
 """
 
@@ -81,7 +81,7 @@ def databuild_boundary(
     metadata: Mapping[str, Any] | None = None,
     **options: Unpack[BoundaryOptions],
 ) -> AssetSpec:
-    """An external asset whose lots are Parquet files of another program; pass it to `build_definitions`.
+    """An external asset whose lots are Parquet files of other programs; pass it to `build_definitions`.
 
     `files` is the path or url of the files: `'landing/flights_{time:%Y%m%dT%H%M}*.parquet'`. With `by="modified"` it has
     no time, and the time of modification counts. A sensor lists the files every `interval_seconds` and records a lot

@@ -216,7 +216,7 @@ class LandingPattern:
 
 
 def exists(at: datetime) -> bool:
-    """Whether the clocks of its zone show a time at least once: they skip those of a change to summer time."""
+    """Whether the clocks of its zone show a time at least once: they skip an hour at a change to summer time."""
     return at.astimezone(UTC).astimezone(at.tzinfo).replace(tzinfo=None) == at.replace(tzinfo=None)
 
 
@@ -258,7 +258,7 @@ def _field_expression(spec: str, seen: set[str]) -> str:
 
 
 def _time_of(found: dict[str, str], timezone: tzinfo) -> datetime | None:
-    """The time of a name's fields; None for one that does not exist, such as the 30th of February."""
+    """The time of a name's fields; None for a time that does not exist, such as the 30th of February."""
     zone = timezone
     if offset := found.get("z"):
         zone = UTC if offset == "Z" else datetime.strptime(offset, "%z").tzinfo or UTC

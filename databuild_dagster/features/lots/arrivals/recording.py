@@ -1,7 +1,7 @@
 """Files that other programs have written become live instances, listed where they are (rules 4.2, 10.2).
 
-First everything is checked; files that are unreadable or do not fit together are refused in one sentence. Then each ref
-gets a manifest in our warehouse, which lists the files by their whole path, and one event makes all of them live. The
+First everything is checked; files that are unreadable or do not fit together are refused in a sentence. Then each ref
+gets a manifest in our warehouse, which lists the files by their whole path, and a single event makes all refs live. The
 files are not databuild's: no later clean-up moves or removes them. The caller decides which files belong to which ref.
 """
 
@@ -154,7 +154,7 @@ _ALLOW = "--allow-schema-change takes it as it is"
 
 @dataclass(frozen=True, slots=True)
 class OutsideInstance:
-    """One ref, and the outside files of its new instance."""
+    """A ref, and the outside files of its new instance."""
 
     ref: Ref
     files: tuple[FileEntry, ...]
@@ -175,7 +175,7 @@ class OutsideInstance:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Records refs of one dataset; the log names `actor` for it."""
+    """Records refs of a dataset; the log names `actor` for it."""
 
     engine: Engine
     instance: DagsterInstance
@@ -226,7 +226,7 @@ class Recorder:
         return described
 
     def _why_misnamed(self, path: str) -> str | None:
-        """Why not each reader opens a file of this name; for Spark, one on a disk gets a link (`plain_names`)."""
+        """Why some reader cannot open a file of this name; for Spark, a file on a disk gets a link (`plain_names`)."""
         if utf8(path) != path:
             return "its name is not UTF-8"
         if (
@@ -312,7 +312,7 @@ class Recorder:
         return msgspec.structs.replace(manifest, job_run=job_run, instance_uuid=uuid)
 
     def _written(self, manifests: Sequence[Manifest], created: list[Manifest]) -> list[Manifest]:
-        """Manifests that existed already. Raises `ManifestConflict` for one with other contents."""
+        """Write manifests; returns manifests that existed already. Raises `ManifestConflict` for one with different contents."""
         were_absent = write_manifests(self.warehouse, manifests)
         created += compress(manifests, were_absent)
         there = [manifest for manifest, was_absent in zip(manifests, were_absent, strict=True) if not was_absent]
@@ -396,7 +396,7 @@ def _readable(ref: Ref, fact: OutsideFile | UnreadableFile) -> OutsideFile:
 
 
 def _remembering(columns: Callable[[pa.Schema], TableSchema]) -> Callable[[pa.Schema], TableSchema]:
-    """The same function, called once for consecutive files with one schema, as most have."""
+    """The same function, called once for consecutive files with the same schema, as most have."""
     last: list[tuple[pa.Schema, TableSchema]] = []
 
     def answer(schema: pa.Schema) -> TableSchema:

@@ -1,10 +1,10 @@
-"""One look at a landing folder records the files that have come for past intervals, batch by batch (rule 10.6).
+"""A look at a landing folder records the files that have come for past intervals, batch by batch (rule 10.6).
 
 No state of its own is stored. The folder is compared with the log: an arrival names the fingerprint of its lot's
 listing (paths, sizes, versions). So a process may die at any line, and the next look finds the same. The object's
 memory only avoids repeated questions.
 
-One look is one listing, a bounded number of opened files, and one event per batch; the rest waits for the next look.
+A look costs a single listing, a bounded number of opened files, and an event per batch; the rest waits for the next look.
 """
 
 import os
@@ -46,21 +46,21 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
 from databuild_dagster.warehouse.threads import in_threads
 
-#: Files opened in one look; a single lot may have more, because a lot is taken whole.
+#: Files opened in a look; a single lot may have more, because a lot is taken whole.
 MAX_FILES_PER_LOOK = 10_000
-#: Lots in one event.
+#: Lots in an event.
 MAX_LOTS_PER_BATCH = 1_000
-#: Intervals that one look checks for emptiness.
+#: Intervals that a look checks for emptiness.
 MAX_INTERVALS_PER_LOOK = 20_000
-#: Lots in one query.
+#: Lots in a query.
 MAX_LOTS_PER_QUERY = 5_000
-#: Lots shown to Dagster in one look.
+#: Lots shown to Dagster in a look.
 MAX_SHOWN_PER_LOOK = 500
 #: A lot that could not be recorded is retried when its files change, or after this time.
 HELD_SECONDS = 300.0
 #: A modification time further ahead of the clock than this was set by a program after it wrote; clocks differ by less.
 MAX_CLOCK_AHEAD_SECONDS = 300.0
-#: Files and lots named in one message.
+#: Files and lots named in a message.
 MAX_NAMED = 3
 
 
@@ -82,19 +82,19 @@ class HeldLot(NamedTuple):
 
 @dataclass(slots=True)
 class Look:
-    """The findings of one look, and what became of them."""
+    """The findings of a look, and what became of them."""
 
     #: Lots with news, the earliest first.
     news: dict[Interval, ArrivedFiles] = field(default_factory=dict)
     #: Past intervals without files.
     empty: list[Interval] = field(default_factory=list)
-    #: The canonical instances of all these.
+    #: The canonical instances of all lots above.
     canonical: dict[Ref, Canonical] = field(default_factory=dict)
     #: Files that match the pattern but name no time, or no time of a partition.
     strangers: list[str] = field(default_factory=list)
     #: Files whose name has a local time that the clocks show twice or never, and why their lot is not known.
     unclear: dict[str, str] = field(default_factory=dict)
-    #: The intervals that these files may be of.
+    #: The intervals that the unclear files may belong to.
     doubtful: set[Interval] = field(default_factory=set)
     #: Lots that wait because a file of them is being written.
     unsettled: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Look:
 
 
 class Watcher:
-    """Looks at the landing folder of one boundary. Not thread-safe."""
+    """Looks at the landing folder of a boundary. Not thread-safe."""
 
     def __init__(
         self, engine: Engine, instance: DagsterInstance, dataset: DatasetSpec, warehouse: Warehouse, boundary: Boundary
@@ -127,7 +127,7 @@ class Watcher:
         self._held: dict[Ref, HeldLot] = {}
         #: Lots that Dagster does not show yet; None for a lot that it may have shown before this process began.
         self._to_show: dict[Ref, tuple[OutsideInstance, str] | None] = {}
-        #: Every interval that begins before this moment has an instance, or is among those passed over.
+        #: Every interval that begins before this moment has an instance, or was passed over.
         self._none_empty_before = self._windows.start
         #: Intervals before that moment that had files, and no instance yet.
         self._passed_over: set[Interval] = set()
@@ -221,7 +221,7 @@ class Watcher:
         return held is not None and held.fingerprint == mark and now < held.retry_at
 
     def _take_news(self, closed: Mapping[Interval, ArrivedFiles], seen: Look) -> None:
-        """Lots that the log does not have, as many as one look takes."""
+        """Take lots that the log does not have, as many as fit a look."""
         intervals = list(closed)
         n_files = 0
         for start in range(0, len(intervals), MAX_LOTS_PER_QUERY):
@@ -339,7 +339,7 @@ class Watcher:
         return None
 
     def _commit(self, grown: Sequence[OutsideInstance], marks: Mapping[Ref, str], look: Look, now: float) -> list[Ref]:
-        """One event; returns the refs. None if another process was faster: the next look sees its instances."""
+        """Record the lots in a single event; returns the refs, none if a faster process was first: the next look sees its instances."""
         if not grown:
             return []
         try:

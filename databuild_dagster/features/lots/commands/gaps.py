@@ -76,7 +76,7 @@ def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json:
 def _reports(
     asset: str, start: str | None, end: str | None, *, chain: bool
 ) -> tuple[Sequence[GapReport], Sequence[str]]:
-    """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
+    """The requested report is the last. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
     from databuild_dagster.bindings.registry.window_keys import lots_of, moment_of
     from databuild_dagster.features.lots.gap_ranges import chain_in_range
 
@@ -140,7 +140,7 @@ class Kind(Enum):
     DECADE = "decade of years"
 
 
-#: Rows that share one: the first of these that is enough, or a multiple of the last.
+#: Units that share a row: the first number that is enough, or a multiple of the last.
 _YEARS_TOGETHER = (1, 2, 5, 10, 20, 50)
 _TOGETHER = {
     Kind.DAY: (1, 7, 14, 28, 56, 112, 224, 448),
@@ -179,7 +179,7 @@ MARKS = {
     GapCause.WAITING: Mark("w", "blue", GapCause.WAITING),
     GapCause.BUILDING: Mark("B", "cyan", GapCause.BUILDING),
 }
-#: What stands for several lots is the first of these that is among them.
+#: The mark of several lots is the first in this order that any of them has.
 _WORST_FIRST = [*MARKS.values(), EMPTY, COMPLETE, OUTSIDE]
 _PRESENT = frozenset({EMPTY, COMPLETE})
 _PLACE = {mark: place for place, mark in enumerate(_WORST_FIRST)}
@@ -259,7 +259,7 @@ def _kind_of(cadence: Cadence) -> Kind:
 
 
 def _rows(report: GapReport, room: int) -> tuple[list[_Row], int]:
-    """Every row from the first lot to the last one, and how many places of it share a mark."""
+    """Every row from the first lot to the last, and how many places of a row share a mark."""
     cadence = report.expected.cadence
     kind = _kind_of(cadence)
     places = _places_in_days(report.expected) if kind is Kind.DAY else _places_in_months(report.expected, kind)

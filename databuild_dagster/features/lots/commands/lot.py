@@ -1,4 +1,4 @@
-"""`databuild lot`: lots of all datasets or one, and lots of a boundary that arrive by hand or from its landing folder (rules 10)."""
+"""`databuild lot`: lots by dataset, and lots of a boundary that arrive by hand or from its landing folder (rules 10)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _as_json(arrived: Arrived) -> dict[str, object]:
 
 
 class LotView(NamedTuple):
-    """One lot of which something is recorded."""
+    """A lot of which something is recorded."""
 
     #: Its id, or its partition key if it has none.
     name: str
@@ -169,7 +169,7 @@ class LotView(NamedTuple):
 
 
 class LotsOfDataset(msgspec.Struct, frozen=True):
-    """The lots of a dataset by state; `gaps` counts the absent ones."""
+    """The lots of a dataset by state; `gaps` counts the absent lots."""
 
     dataset: Annotated[str, Column()]
     unit: Annotated[str, Column()]

@@ -73,7 +73,7 @@ def arc_folder(warehouse: Warehouse, project: str, version: str, arc: str, lot: 
 def manifest_copy(warehouse: Warehouse, folder: str, manifest: Manifest) -> tuple[str, bytes]:
     """Path and contents of the copy of a manifest in its lot's folder.
 
-    The copy names each file and each child by its whole path or url, because these are in another folder.
+    The copy names each file and each child by its whole path or url, because they are in a different folder.
     """
     attempt = (f"attempt={manifest.instance_uuid}",) if manifest.state in _BY_ATTEMPT else ()
     path = os.path.join(folder, f"state={manifest.state}", *attempt, MANIFEST_NAME)
@@ -89,7 +89,7 @@ def arc_copy(folder: str, state: str, facts: Mapping[str, object]) -> tuple[str,
 
 
 def copies_in(warehouse: Warehouse, folders: Sequence[str]) -> dict[str, Present]:
-    """The files in folders of lots, by folder; in an object store by one listing for neighbors, such as the days of a month.
+    """The files in folders of lots, by folder; an object store is listed once for neighbors, such as the days of a month.
 
     Raises `DiskTrouble`, `StorageTrouble`.
     """
@@ -112,7 +112,7 @@ def copies_in(warehouse: Warehouse, folders: Sequence[str]) -> dict[str, Present
 
 
 def _neighbors(folders: Iterable[str]) -> dict[str, list[str]]:
-    """Folders by the beginning that neighbors share: what all of one dataset end with, as `P1D000` of days, is left out first."""
+    """Folders by the beginning that neighbors share: the common ending of a dataset, such as `P1D000` of days, is cut off first."""
     of_parent: dict[str, list[str]] = {}
     for folder in folders:
         of_parent.setdefault(folder.rpartition("/")[0], []).append(folder)
@@ -134,12 +134,12 @@ def _common_end(names: Sequence[str]) -> str:
 
 
 def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes]) -> CopiedFiles:
-    """`put_all_copies` of one folder."""
+    """`put_all_copies` for a single folder."""
     return put_all_copies(warehouse, [LotFolder(folder, files)])
 
 
 def put_all_copies(warehouse: Warehouse, folders: Iterable[LotFolder]) -> CopiedFiles:
-    """Write the files of lots' folders, all at once, then remove all others there. Raises `DiskTrouble`, `StorageTrouble`."""
+    """Write the files of lots' folders, all at once, then remove all other files there. Raises `DiskTrouble`, `StorageTrouble`."""
     storage, written = warehouse.storage, dict[str, bytes]()
     # Files that are there, without a checksum that proves their contents.
     unknown: list[tuple[str, bytes]] = []

@@ -1,9 +1,9 @@
-"""Copies of manifests and arc states for other tools: each tick rewrites the ones that changed (rule 10.2).
+"""Copies of manifests and arc states for other tools: each tick rewrites the changed copies (rule 10.2).
 
 The copies of a ref depend only on its present canonical instance and on the manifest beside the data. So a writer needs
-no earlier state, a repetition is harmless, and a process that dies leaves only a cursor from which the next one
+no earlier state, a repetition is harmless, and a process that dies leaves only a cursor from which the next writer
 continues. Dagster stores the cursor, with the warehouse in which a location's copies are. A tick without new events
-asks one question.
+asks a single question.
 
 `wrong_lot_copies` and `repair_lot_copies` read all copies. They skip locations that no tick has followed, because the
 place of their copies is not known, and a copy that the next tick will rewrite is not wrong.
@@ -50,19 +50,19 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, kept_manifests, read_manifests
 from databuild_dagster.warehouse.threads import in_threads
 
-#: Refs that one tick writes and seconds that it takes; the rest waits for the next tick.
+#: Refs that a tick writes and seconds that it takes; the rest waits for the next tick.
 MAX_REFS: Final = 5_000
 MAX_SECONDS: Final = 1.0
 #: Refs written between two looks at the clock.
 PORTION: Final = 50
-#: Times that a ref is written in one go because it changed meanwhile.
+#: Times that a ref is written in a tick because it changed meanwhile.
 MAX_MOVES: Final = 5
 #: Refs whose copies are checked at once.
 CHECKED_AT_ONCE: Final = 500
 #: Lots that wait for inputs, and are read again by each tick.
 MAX_WAITING: Final = 10_000
 
-#: States of the manifest of a live instance, and of one that ended otherwise.
+#: States of the manifest of a live instance, and of an instance that ended otherwise.
 _LIVE: Final = frozenset({ManifestState.COMPLETE, ManifestState.EMPTY})
 _ENDED: Final = frozenset({ManifestState.PARTIAL, ManifestState.REMOVED})
 #: Instance states whose arc state depends on whether data exists.
@@ -89,7 +89,7 @@ def keep_copies(
 ) -> bool | None:
     """Bring the copies of a location's lots up to date, as far as a tick may; returns whether none is left.
 
-    An error is logged, and the next tick tries again; then it returns None. `datasets` are the location's registered ones, if
+    An error is logged, and the next tick tries again; then it returns None. `datasets` are the location's registered datasets, if
     the caller has them. It looks at the clock after each `portion_refs`.
     """
     engine, location = engine_for(instance), deployment.location
@@ -194,7 +194,7 @@ class Writer:
         )
 
     def attempts_before(self, canonicals: Iterable[Canonical]) -> dict[Ref, list[str]]:
-        """The newest `MOST_ATTEMPTS` instances since the last live one of each ref that is not live, without its canonical one."""
+        """Of each ref that is not live, the newest `MOST_ATTEMPTS` instances since its last live instance, without the canonical one."""
         canonical = {
             one.ref: one.uuid for one in canonicals if one.uuid is not None and one.state is not InstanceState.LIVE
         }
@@ -329,7 +329,7 @@ def wrong_lot_copies(instance: DagsterInstance) -> Iterator[WrongCopy]:
 
 
 def repair_lot_copies(instance: DagsterInstance) -> CopyRepair:
-    """Write missing and outdated copies, and remove superfluous ones. Raises `DiskTrouble`, `StorageTrouble`."""
+    """Write missing and outdated copies, and remove superfluous copies. Raises `DiskTrouble`, `StorageTrouble`."""
     engine = engine_for(instance)
     n_refs, written, removed = 0, 0, 0
     for root, cursors in _by_warehouse(instance, engine).items():

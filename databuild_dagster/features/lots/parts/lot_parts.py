@@ -11,13 +11,13 @@ from typing import Any, Final
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter
 from databuild_dagster.model.lots import MAX_PARTS
 
-#: The types of a part's key. Values of other types have several spellings or orders; convert them to one of these.
+#: The types of a part's key. Values of other types have several spellings or orders; convert them to such a type.
 _KEYS: Final = (str, int, bool, date, Decimal)
 
 
 @dataclass(frozen=True, slots=True)
 class ByFile:
-    """One call for each of `parts` groups of the input's files, of about the same size; fewer if there are fewer files.
+    """A call for each of `parts` groups of the input's files, of about the same size; fewer if there are fewer files.
 
     `input` is the name of a DataFrame parameter. `at_once` parts run at a time, by default one per thread of the launch.
     """
@@ -29,7 +29,7 @@ class ByFile:
 
 @dataclass(frozen=True, slots=True)
 class ByKey:
-    """One call for each value of a column of the input, also for null, or for each of `values`.
+    """A call for each value of a column of the input, also for null, or for each of `values`.
 
     `input` is the name of a DataFrame parameter. Rows with none of the given `values` are in no part. `at_once` parts run
     at a time, by default one per thread of the launch.
@@ -45,7 +45,7 @@ PartSplit = ByFile | ByKey
 
 
 def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], batched: bool) -> PartSplit | None:
-    """The checked split of an asset's lots, None without one. Raises `InvalidAsset`."""
+    """The checked split of an asset's lots, None without a split. Raises `InvalidAsset`."""
     if parts is None:
         return None
     if not isinstance(parts, ByFile | ByKey):
@@ -73,7 +73,7 @@ def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], batch
 
 
 def refuse_parts(asset_name: str, n_outputs: int, parts: Any) -> None:
-    """Raises `InvalidAsset` for a multi-asset with parts: a part of one output would need parts of the others."""
+    """Raises `InvalidAsset` for a multi-asset with parts: a part of an output would need parts of every other output."""
     if parts is not None:
         raise InvalidAsset(
             f"Multi-asset {asset_name!r} has parts=, which only an asset alone may have; "

@@ -1,7 +1,7 @@
-"""A lot in parts: one call of the function per part; the lot is published when all parts are done (rule 10.4).
+"""A lot in parts: the function is called per part; the lot is published when all parts are done (rule 10.4).
 
 A finished part has its manifest in the instance's folder at once, and its files there or in an attempt's folder. No
-reader sees any of it before the lot's own manifest. A failed part does not affect the others. `LotInParts` does not know the
+reader sees any of it before the lot's own manifest. A failed part does not affect other parts. `LotInParts` does not know the
 engine: the caller ends the lot's job run.
 """
 
@@ -57,12 +57,12 @@ from databuild_dagster.warehouse.parts import (
 )
 from databuild_dagster.warehouse.threads import DaemonThreads, in_threads
 
-#: Failed parts of one lot whose tracebacks are logged.
+#: Failed parts of a lot whose tracebacks are logged.
 MAX_TRACEBACKS = 3
 
 
 class PartsCaller:
-    """Calls the function of one step for each part of a lot."""
+    """Calls the function of a step for each part of a lot."""
 
     def __init__(
         self, split: PartSplit, tools: Tools, outputs: Outputs, stops: Stops, leftovers: Leftovers, *, threads: int
@@ -79,7 +79,7 @@ class PartsCaller:
         self._part_slots = BoundedSemaphore(self._parts_at_once)
 
     def call(self, call: Call, inputs: Mapping[Ref, Inputs], context: BuildContext, folder: str) -> Attempt:
-        """One call per part. Finished parts stay if another part fails, and are removed if the lot fails (rule 10.4)."""
+        """Call the function per part. Finished parts stay if a part fails, and are removed if the lot fails (rule 10.4)."""
         split = self._split
         (run,), (ref,) = call.runs, call.refs
         asset = asset_of(ref)
@@ -140,7 +140,7 @@ class PartsCaller:
 
     @contextmanager
     def _logging_failure_of(self, part: Part, call: Call) -> Iterator[None]:
-        """Log the failure of a part at once, because the others may take long."""
+        """Log the failure of a part at once, because other parts may take long."""
         try:
             yield
         except DepMiss as miss:
@@ -159,7 +159,7 @@ class PartsCaller:
             raise
 
     def _incomplete(self, run: HostedRun, lot: LotInParts) -> Result:
-        """Some parts failed or missed inputs: the finished ones are kept for the next attempt."""
+        """Some parts failed or missed inputs: finished parts are kept for the next attempt."""
         why = lot.why_incomplete(explain_failure)
         try:
             kept = self._kept(run, lot, why)
@@ -200,7 +200,7 @@ class PartsCaller:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of a lot."""
+    """A piece of a lot with its own manifest."""
 
     number: int
     #: Its name for people.
@@ -218,7 +218,7 @@ class CannotSplit(BadResult):
 
 
 def split_by_file(split: ByFile, sizes: Mapping[str, int], asset: str) -> list[Part]:
-    """At least one part: an input without files is one part without files."""
+    """The parts by file, at least one: an input without files is a single part without files."""
     bins = balanced(sizes, split.parts) or [()]
     return [
         Part(
@@ -232,7 +232,7 @@ def split_by_file(split: ByFile, sizes: Mapping[str, int], asset: str) -> list[P
 
 
 def split_by_key(values: Iterable[Any], column: str, asset: str) -> list[Part]:
-    """At least one part: an input without rows is one part, of its null keys."""
+    """The parts by key, at least one: an input without rows is a single part, of its null keys."""
     found = list(values) or [None]
     for value in found:
         if why := why_no_key(value):
@@ -257,7 +257,7 @@ def split_by_key(values: Iterable[Any], column: str, asset: str) -> list[Part]:
 
 @dataclass
 class LotInParts:
-    """The parts of one lot, from the split to their common manifest."""
+    """The parts of a lot, from the split to their common manifest."""
 
     ref: Ref
     split: PartSplit
@@ -348,7 +348,7 @@ class LotInParts:
                     self.failed[part] = error
 
     def publish(self, part: Part, staged: Staged, inputs: Mapping[Ref, str]) -> PartManifest:
-        """Move a part's files into place and write its manifest. Raises `BadResult` for columns unlike the others'."""
+        """Move a part's files into place and write its manifest. Raises `BadResult` for columns that differ from earlier parts'."""
         manifest = PartManifest(
             dataset=asset_of(self.ref),
             ref=self.ref,
@@ -417,7 +417,7 @@ class LotInParts:
         return msgspec.structs.replace(whole, schema=reduce(united_columns, schemas)) if schemas else whole
 
     def staged(self) -> Staged:
-        """All parts as one result, to publish; its files are read by `whole`."""
+        """All parts as a single result, to publish; its files are read by `whole`."""
         whole = self.whole
         folder = self.warehouse.instance_dir(whole.dataset, whole.instance_uuid)
         return Staged(folder, whole.files, whole.schema, format_named(whole.format))

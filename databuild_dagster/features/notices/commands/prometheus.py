@@ -21,7 +21,7 @@ DEFAULT_HOST = "127.0.0.1"
 
 
 class StoreCollector:
-    """A collector of prometheus-client over one store."""
+    """A collector of prometheus-client over a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

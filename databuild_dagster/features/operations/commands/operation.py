@@ -1,4 +1,4 @@
-"""`databuild operation list|show|watch|cancel`: the operations that run, and those that have ended (rules 9)."""
+"""`databuild operation list|show|watch|cancel`: the running and the ended operations (rules 9)."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
 
 
 def _manager(where: Where) -> DistributedOperationManager:
-    """With the types that every process has; definitions are loaded only for one that it has not."""
+    """A manager with the types that every process has; definitions are loaded only for a type that it lacks."""
     from databuild_dagster.bindings.authoring.location import CannotLoad
     from databuild_dagster.features.operations.operations import OPERATIONS, known_operations
 

@@ -27,9 +27,9 @@ from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.model.wording import typed
 
-#: How often others' progress is looked at.
+#: How often the progress of other processes is looked at.
 LOOK_SECONDS = 0.5
-#: Partitions in the live table, and failed ones in the summary.
+#: Partitions in the live table, and failed partitions in the summary.
 MAX_ROWS = 15
 MAX_FAILED = 20
 #: Seconds without a taken job after which the orchestrator is looked for.
@@ -59,7 +59,7 @@ class OperationProgress(Display):
             return self._tracker.find(self.id)
 
     def tell(self) -> None:
-        """A line, where something has happened since the last one."""
+        """Print a line, if something has happened since the last line."""
         tracked = self.look()
         if self.is_live or tracked is None:
             return
@@ -209,7 +209,7 @@ def tell_follow_ups(view: OperationView, *, is_local: bool = False) -> None:
 
 
 def offends(report: Any) -> bool:
-    """Whether a report says that something is wrong: `ok` is false, or one of its `rules` has `offending` rows."""
+    """Whether a report says that something is wrong: `ok` is false, or any of its `rules` has `offending` rows."""
     if not isinstance(report, dict):
         return False
     rules = report.get("rules")
@@ -273,7 +273,7 @@ def tell_rules(report: dict[str, Any]) -> None:
 
 
 def _row(sample: Any) -> str:
-    """On one line; older reports have them as text."""
+    """A sample row on a single line; older reports have samples as text."""
     return sample if isinstance(sample, str) else json.dumps(sample, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -99,7 +99,7 @@ class TypeGroup(TableGroup):
 def run() -> None:
     """Run an operation over the partitions of a dataset.
 
-    The operation has one job per partition, and survives the death of any process. TYPE is a command below or a type
+    The operation has a job per partition, and survives the death of any process. TYPE is a command below or a type
     that a code location registered by build_definitions(operations=[…]).
     """
 
@@ -121,7 +121,7 @@ class RunOptions:
 
 
 def operation_command(function: F) -> F:
-    """DATASET and the options that every type has, passed on as one `how`."""
+    """DATASET and the options that every type has, passed on together as `how`."""
 
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
@@ -216,7 +216,7 @@ def run_here(
     following: OperationProgress,
     parallel: int | None,
 ) -> None:
-    """This process is executor and coordinator; others may be, too. Bounded by the operation."""
+    """This process is executor and coordinator; other processes may be, too. Bounded by the operation."""
     from databuild_dagster.features.operations.coordinator import Coordinator
     from databuild_dagster.features.operations.operation_context import OperationContext
     from databuild_dagster.features.operations.operations import calls_at_once, executor_of, jobs_at_once, run_jobs

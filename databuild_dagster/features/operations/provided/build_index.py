@@ -19,9 +19,9 @@ from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.warehouse.file_index import FileIndex, InstanceIndex, read_index, write_index
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
 
-#: Size of the saved progress of one partition.
+#: Size of the saved progress of a partition.
 MAX_PROGRESS_BYTES = 1024 * 1024
-#: Files that one Spark job reads.
+#: Files that a Spark job reads.
 FILES_AT_ONCE = 64
 
 
@@ -56,7 +56,7 @@ class BuildIndex(DistributedOperation[BuildIndexArg]):
         indexable([newest], arg.columns)
 
     def start_or_resume_jobs(self, arg: BuildIndexArg, contexts: Sequence[Any]) -> None:
-        """One Spark job for every `FILES_AT_ONCE` files, of any partitions."""
+        """Run a Spark job for every `FILES_AT_ONCE` files, of any partitions."""
         jobs = [_Job(context) for context in contexts]
         of_uuid = {job.manifest.instance_uuid: job for job in jobs if job.manifest is not None}
         left = [(job, file) for job in of_uuid.values() for file in job.left()]
@@ -92,7 +92,7 @@ class BuildIndex(DistributedOperation[BuildIndexArg]):
 
 
 class _Job:
-    """The job of one partition."""
+    """The job of a partition."""
 
     def __init__(self, context: OperationContext) -> None:
         self._context = context

@@ -1,7 +1,7 @@
-"""`compact`: partitions in many small files get few large ones with the same rows (rule 9.8).
+"""`compact`: partitions in many small files get few large files with the same rows (rule 9.8).
 
-A job writes a new instance, verifies that its rows are those of the instance before, and moves the pointer if readers
-still see that one. The job's fence token is the job run of the new instance, so all files of a job can be found by it.
+A job writes a new instance, verifies that its rows equal the rows of the old instance, and moves the pointer if readers
+still see the old instance. The job's fence token is the job run of the new instance, so all files of a job can be found by it.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ class CompactArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Compact(DistributedOperation[CompactArg]):
-    """Rewrites small files as large ones. Instances built from the instance before stay fresh."""
+    """Rewrites small files as large files. Instances built from the old instance stay fresh."""
 
     type_name = "compact"
     apart_from = frozenset({"build_index"})
@@ -94,7 +94,7 @@ class Compact(DistributedOperation[CompactArg]):
         _complete(job, manifest, len(compacted.files))
 
     def _swing(self, manifest: Manifest, fact: ManifestFact, job: OperationContext) -> None:
-        """Raises `LeaseLost` when another process has cleaned up after this one, and refusals of the command."""
+        """Move the pointer. Raises `LeaseLost` if a process has cleaned up after this job, and refusals of the command."""
         outcome = job.engine.handle(
             ReplaceFiles(ref=manifest.ref, uuid=manifest.instance_uuid, job_run_id=job.token, manifest=fact),
             actor=str(job.operation),

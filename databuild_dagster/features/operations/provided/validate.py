@@ -40,7 +40,7 @@ MAX_PARTITIONS = 1000
 MAX_SAMPLES = 100
 #: Named partitions of a rule that have samples.
 MAX_SAMPLED = 20
-#: Errors of one partition that its own job reports, without affecting the others.
+#: Errors of a partition that its own job reports, without affecting other jobs.
 _UNREADABLE = (ManifestDamaged, ManifestMissing, NewerManifest)
 
 
@@ -85,7 +85,7 @@ class Validate(DistributedOperation[ValidateArg]):
     ) -> ValidateArg:
         """With the columns of all partitions, by which each is read, so that batches do not change the report.
 
-        Raises `BadConstraint` for a constraint that does not fit these columns; `NothingLive`, `SchemasDiffer`.
+        Raises `BadConstraint` for a constraint that does not fit the columns; `NothingLive`, `SchemasDiffer`.
         """
         manifests = [manifest for manifest in _manifests_of(dataset, instances, resources) if manifest.schema.columns]
         if not manifests:
@@ -95,7 +95,7 @@ class Validate(DistributedOperation[ValidateArg]):
         return replace(arg, columns=columns)
 
     def start_or_resume_jobs(self, arg: ValidateArg, contexts: Sequence[Any]) -> None:
-        """One Spark job, in one scan, for all of them."""
+        """Validate all partitions in a single Spark job with a single scan."""
         first: OperationContext = contexts[0]
         found = []
         for context in contexts:

@@ -46,7 +46,7 @@ def files_after(manifest: Manifest, target_bytes: int = TARGET_BYTES) -> int:
 
 
 def contents_of(frame: DataFrame) -> Contents:
-    """The summary of a frame, by one Spark job over all columns."""
+    """The summary of a frame, by a single Spark job over all columns."""
     import pyspark.sql.functions as F
 
     # A type that contains a map has no hash, so it is hashed as text.
@@ -69,7 +69,7 @@ def compact_instance(
     job_run: str,
     target_bytes: int = TARGET_BYTES,
 ) -> Manifest:
-    """A new instance with the rows of another one, in `files_after` files; readers see it only after its event.
+    """A new instance with the rows of `manifest`'s instance, in `files_after` files; readers see it only after its event.
 
     It is written to `folder`, from which publishing is cheap, or by Spark itself into the warehouse. Raises `NotTheSame`,
     and what reading and writing raise, before anything is published.

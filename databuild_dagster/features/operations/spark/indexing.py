@@ -1,6 +1,6 @@
 """The smallest, the largest and the number of different values of columns, for each file of an instance (rule 9.8).
 
-Spark computes them, because only Spark reads every format and every type; one job for some files at a time, so that the
+Spark computes them, because only Spark reads every format and every type; a job takes some files at a time, so that the
 results of finished files are kept.
 """
 
@@ -35,7 +35,7 @@ class CannotIndex(Refused):
 
 
 def indexable(manifests: Sequence[Manifest], columns: Sequence[str] = ()) -> dict[str, str]:
-    """The types of the columns to index, in Spark's words: the given ones, else all with an order.
+    """The types of the columns to index, in Spark's words: the given columns, else all with an order.
 
     Some instances may lack a column. Raises `CannotIndex`.
     """
@@ -64,7 +64,7 @@ def has_order(type_name: str) -> bool:
 def file_figures(
     spark: SparkSession, warehouse: Warehouse, manifests: Sequence[Manifest], types: dict[str, str]
 ) -> dict[str, dict[str, FileIndex]]:
-    """The figures of each file, by its instance and its uri, in one Spark job. Raises what reading raises."""
+    """The figures of each file, by its instance and its uri, in a single Spark job. Raises what reading raises."""
     found: dict[str, dict[str, FileIndex]] = {manifest.instance_uuid: {} for manifest in manifests}
     with_files = [manifest for manifest in manifests if manifest.files]
     if not with_files or not types:
@@ -90,7 +90,7 @@ def file_figures(
 
 
 def _path_of(uri: str) -> str:
-    """The path that this session was given: Spark encodes it, and adds `file:` to a local one."""
+    """The path that this session was given: Spark encodes it, and adds `file:` to a local path."""
     path = unquote(uri)
     return path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
 

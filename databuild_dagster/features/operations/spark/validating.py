@@ -1,6 +1,6 @@
 """Constraints checked by Spark: first against the columns, before anything starts, then on the rows (rule 9.8).
 
-One scan of the files checks all constraints of a batch of instances: each becomes a flag of the row, and one aggregation
+A single scan of the files checks all constraints of a batch of instances: each becomes a flag of the row, and an aggregation
 by instance counts the flags and keeps the first offending rows, in the order of their text. So the same data always gives
 the same report.
 """
@@ -49,7 +49,7 @@ _TEXTS = ("string", "varchar", "char")
 
 
 class ConstraintReport(msgspec.Struct, frozen=True):
-    """The result of one constraint in one partition."""
+    """The result of a constraint in a partition."""
 
     constraint: str
     #: Offending rows.
@@ -59,7 +59,7 @@ class ConstraintReport(msgspec.Struct, frozen=True):
 
 
 class PartitionReport(msgspec.Struct, frozen=True):
-    """The results of all constraints in one instance of a partition."""
+    """The results of all constraints in an instance of a partition."""
 
     ref: Ref
     instance_uuid: str
@@ -81,7 +81,7 @@ def columns_to_check(manifests: Sequence[Manifest]) -> str:
 
 
 def check_constraints(spark: SparkSession, columns_text: str, constraints: Sequence[AnyConstraint]) -> None:
-    """Check that each constraint fits these columns; no file is read. Raises `BadConstraint`."""
+    """Check that each constraint fits the columns; no file is read. Raises `BadConstraint`."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     schema = _parsed(columns_text)
@@ -102,7 +102,7 @@ def check_constraints(spark: SparkSession, columns_text: str, constraints: Seque
 
 
 def _check_alone(spark: SparkSession, nothing: DataFrame, constraint: AnyConstraint) -> None:
-    """Find the errors of one constraint that Spark reports only when it runs, or never."""
+    """Find the errors of a constraint that Spark reports only when it runs, or never."""
     import pyspark.sql.functions as F
     from pyspark.errors import PySparkException
 
@@ -123,7 +123,7 @@ def _check_alone(spark: SparkSession, nothing: DataFrame, constraint: AnyConstra
 
 
 def _analyse(nothing: DataFrame, constraints: Sequence[AnyConstraint]) -> None:
-    """Let Spark analyze all constraints together; only if it refuses, each alone, to name the wrong one."""
+    """Let Spark analyze all constraints together; only if it refuses, each alone, to name the wrong constraint."""
     from pyspark.errors import PySparkException
 
     try:
@@ -146,10 +146,10 @@ def validate_instances(
     columns_text: str = "",
     samples: int = SAMPLES,
 ) -> list[PartitionReport]:
-    """The report of each instance, in their order, by one Spark job; `folder` is as for `read_keyed`.
+    """The report of each instance, in their order, by a single Spark job; `folder` is as for `read_keyed`.
 
     With `columns_text`, of `columns_to_check`, columns that an instance lacks are null, so its report does not depend on
-    the others. Raises what reading raises, and what an expression raises on some row.
+    other instances. Raises what reading raises, and what an expression raises on some row.
     """
     found = {}
     if any(manifest.files for manifest in manifests):
