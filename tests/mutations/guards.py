@@ -2396,12 +2396,4 @@ GUARDS = (
         "<td>{_text(cell)}</td>",
         ("tests/bindings/local/test_result.py",),
     ),
-    Guard(
-        "a failover ends commands whose url asks for a server that writes",
-        "3.3",
-        "store/backends/postgres_patience.py",
-        "is_there = admits and not _finds_replicas_alone(parameters)",
-        "is_there = admits",
-        ("tests/store/backends/test_postgres_restarts.py",),
-    ),
 )
