@@ -91,6 +91,8 @@ class SparkCluster:
             "HOME": "/root",
             "PYTHONPATH": str(ROOT),
             "DAGSTER_HOME": str(HOME / "home"),
+            # The workers run Python functions by it; what they find as python3 may lack their modules.
+            "PYSPARK_PYTHON": sys.executable,
             "SPARK_SUBMIT_OPTS": options_of_young_jvms(),
         }
 
