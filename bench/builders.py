@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def measured(numbers: Sequence[int], n_partitions: int, n_each: int, n_rounds: int) -> dict[int, Together]:
-    """In turns, so that other work on the machine slows all alike."""
+    """In turns, so that other work on the machine slows the builders of each number alike."""
     found: dict[int, list[Together]] = {number: [] for number in numbers}
     for _ in range(n_rounds):
         for number in numbers:
@@ -158,7 +158,7 @@ def _together(server: PostgresServer, folder: Path, n_builders: int, n_partition
         command = [sys.executable, "-m", "bench.builders", "--build", *map(str, numbers)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         builders.append(subprocess.Popen(command, cwd=folder, env=environment, **pipes))
-        # One after another: the first one makes the tables.
+        # The builders start in turn, because the first builder makes the tables.
         assert _answer(builders[-1]) == "ready"
     before = _processor_of(server)
     for builder in builders:

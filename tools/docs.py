@@ -42,6 +42,7 @@ _RECORDS_OF = {
     "features.what_if.answers": "ShownWhatIf",
     "engine.why.explain": "Explanation",
     "shapes.ledger": "ShownEntry ShownMetrics",
+    "features.health.checks": "Health",
     "features.lots.gap_ranges": "GapsOfDataset",
     "features.lots.commands.lot": "LotsOfDataset ListedLot",
     "features.lots.arc_shapes": "ShownArcLot",

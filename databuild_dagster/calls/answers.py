@@ -187,7 +187,7 @@ def head_of(explanation: Explanation) -> tuple[str, str, str]:
 
 
 def cause_lines(causes: tuple[Cause, ...]) -> Iterator[str]:
-    """A line for each ref; those that have the same cause share one."""
+    """A line for each ref; refs that have the same cause share a line."""
     lines = list(lines_of(causes))
     for depth, line in lines[:MAX_LINES]:
         yield f"{'  ' * (depth + 1)}{line}"

@@ -34,7 +34,7 @@ class Place:
     engine: Engine
 
     def refs(self, names: Refs, only: str | Iterable[str] = ()) -> tuple[Ref, ...]:
-        """The refs that refs and ranges name; with `only`, those in one of these states. Raises as `select_refs`, `InvalidRequest`."""
+        """The refs that refs and ranges name; with `only`, the refs in the states of `only`. Raises as `select_refs`, `InvalidRequest`."""
         from databuild_dagster.bindings.registry.selections import refs_of_names
 
         found = names if isinstance(names, Iterable) and not isinstance(names, str | PartitionRef) else (names,)

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple, TypedDict
+from typing import Final
+
+import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import RESTART_SECONDS, absence_of, code_at_work
@@ -39,7 +41,7 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-class Finding(NamedTuple):
+class Finding(msgspec.Struct, frozen=True):
     """A check that was made, and one sentence or more about it."""
 
     check: str
@@ -47,19 +49,11 @@ class Finding(NamedTuple):
     says: str
 
 
-class CheckShape(TypedDict):
-    """A check in JSON."""
+class Health(msgspec.Struct, frozen=True):
+    """The health of a deployment: the status of its worst check, and each check."""
 
-    check: str
-    status: str
-    says: str
-
-
-class HealthShape(TypedDict):
-    """The health of a deployment: `ok`, `warning` or `failed`, and each check; `unknown` beside one that failed."""
-
-    status: str
-    checks: list[CheckShape]
+    status: Status
+    checks: Sequence[Finding]
 
 
 class SlowStore(StoreSilent):
@@ -72,19 +66,10 @@ def worst(findings: Collection[Finding]) -> Status:
     return max((finding.status for finding in findings), key=list(Status).index)
 
 
-def health_shape(findings: Collection[Finding], status: Status) -> HealthShape:
-    return {
-        "status": status.value,
-        "checks": [
-            {"check": finding.check, "status": finding.status.value, "says": finding.says} for finding in findings
-        ],
-    }
-
-
 #: By code location, the assets that it builds.
 _Built = Mapping[str, Sequence[str]]
 
-#: Checks that fail by these errors; `log` fails by every other one.
+#: By check, the errors by which the check fails; the check `log` fails by all other errors.
 _FAILING: Final = {"log": (), "schema": (NewerStore, OlderProjection), "history": (StoreReplaced,)}
 
 
@@ -105,7 +90,7 @@ def look(engine: Engine, only: Collection[str] = ()) -> list[Finding]:
 
 
 def failed(error: Exception, says: str) -> list[Finding]:
-    """The findings after an error: the check that fails by it, and the others are unknown."""
+    """The findings after an error: one check fails by the error, and all other checks are unknown."""
     check = next((name for name, kinds in _FAILING.items() if isinstance(error, kinds)), "log")
     unknown = [Finding(name, Status.UNKNOWN, f"The check {check} failed.") for name in NAMES if name != check]
     return [Finding(check, Status.FAILED, says), *unknown]

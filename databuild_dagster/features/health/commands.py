@@ -9,7 +9,7 @@ from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import dagster_home, the_engine
 from databuild_dagster.data.home import store_url_of_home
-from databuild_dagster.features.health.checks import NAMES, SlowStore, Status, health_shape, look, worst
+from databuild_dagster.features.health.checks import NAMES, Health, SlowStore, Status, look, worst
 from databuild_dagster.warehouse.threads import in_own_thread
 
 
@@ -42,7 +42,7 @@ def health(checks: tuple[str, ...], timeout: float, as_json: bool) -> None:
         raise SlowStore(seconds=timeout) from None
     status = worst(found)
     if as_json:
-        emit(health_shape(found, status))
+        emit(Health(status, found))
     else:
         table(("check", "status", "says"), [(one.check, one.status.value, one.says) for one in found], empty="")
     if status is Status.WARNING:

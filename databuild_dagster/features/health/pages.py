@@ -9,11 +9,10 @@ from typing import Final
 
 from databuild_dagster.features.health.checks import (
     Finding,
-    HealthShape,
+    Health,
     SlowStore,
     Status,
     failed,
-    health_shape,
     look,
     worst,
 )
@@ -50,16 +49,16 @@ class _Looks:
             raise SlowStore(seconds=seconds) from None
 
 
-async def _ready(state: State) -> tuple[HealthShape, HTTPStatus]:
+async def _ready(state: State) -> tuple[Health, HTTPStatus]:
     """Whether the log can be used now. What a person has to do is in the answer, and fails nothing."""
     try:
         found = await state.made_once(_Looks).found(READY_SECONDS)
     except Exception as error:  # Dagster's own storage may raise anything.
         return _failed(error)
-    return health_shape(found, worst(found)), HTTPStatus.OK
+    return Health(worst(found), found), HTTPStatus.OK
 
 
-async def _live(state: State) -> tuple[HealthShape, HTTPStatus]:
+async def _live(state: State) -> tuple[Health, HTTPStatus]:
     """Whether a restart would help nothing.
 
     It helps after the log was replaced or taken over. A log that went back is a person's to judge, and a process that is started
@@ -70,10 +69,10 @@ async def _live(state: State) -> tuple[HealthShape, HTTPStatus]:
     except Exception as error:
         if isinstance(error, StoreReplaced) and not isinstance(error, LogWentBack):
             return _failed(error)
-    return health_shape([], Status.OK), HTTPStatus.OK
+    return Health(Status.OK, []), HTTPStatus.OK
 
 
-def _failed(error: Exception) -> tuple[HealthShape, HTTPStatus]:
+def _failed(error: Exception) -> tuple[Health, HTTPStatus]:
     """The log of the web server has the places of files, and the answer has not."""
     found = without_place(error, "/health")
     if isinstance(found, DatabuildError):
@@ -83,7 +82,7 @@ def _failed(error: Exception) -> tuple[HealthShape, HTTPStatus]:
         says = (
             f"The build state cannot be opened ({type(error).__name__}); the log of the web server has the traceback."
         )
-    return health_shape(failed(error, says), Status.FAILED), HTTPStatus.SERVICE_UNAVAILABLE
+    return Health(Status.FAILED, failed(error, says)), HTTPStatus.SERVICE_UNAVAILABLE
 
 
 PROBES: Final = (Probe("/health/live", _live), Probe("/health/ready", _ready))
