@@ -85,7 +85,7 @@ def _questions(world: PagesWorld) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
-    """Those that only ask, then those that change the state."""
+    """The commands that only ask, then the commands that change the state."""
     module = ("-m", "tests.support.pages_world")
     day, failed, month = "orders@2023-01-01", "orders@2023-01-05", "revenue@2023-01-01"
     want = world.open_wants("orders@2023-01-10")[0].id

@@ -82,7 +82,7 @@ class CopiesBeside:
         """Wait for the next pass; False at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_work or self._is_closed)
-            # Work that is added during a pass needs another one.
+            # Work that is added during a pass needs a further pass.
             self._has_work, self._is_busy = False, not self._is_closed
             return self._is_busy
 
