@@ -191,7 +191,7 @@ class FollowedOperations:
             free=len(tracked.free) - (len(tracked.troubles) - n_retried),
             executors=self._executors(tracked),
             failures=[FailedJob(ref, "") for ref in refs],
-            retries=[extended(JobTrouble, trouble, ref=ref_of(tracked.id, key)) for key, trouble in retries],
+            retries=[_job_trouble(ref_of(tracked.id, key), trouble) for key, trouble in retries],
             grid=grid.shape(_mark_of(tracked), within=within, offset=offset),
         )
 
@@ -253,6 +253,10 @@ def _running(tracked: Tracked) -> ShownOperation:
         started_at,
         completion=shown_trouble(tracked.trouble),
     )
+
+
+def _job_trouble(ref: Ref, trouble: records.Trouble) -> JobTrouble:
+    return JobTrouble(ref, trouble.error, trouble.attempts, Time(trouble.next_at))
 
 
 def _argument(tracked: Tracked, field: Callable[[records.ArgRecord], Any]) -> Any:

@@ -9,6 +9,7 @@ import pytest
 from databuild_dagster.features.operations import followed_operations
 from databuild_dagster.features.operations.followed_operations import FollowedOperations
 from databuild_dagster.features.operations.shapes import ShownReport
+from databuild_dagster.shapes.fields import json_of, when
 from tests.support.catalog import dataset
 from tests.support.operations import Many, Operations, Sure, Write
 from tests.support.world import World
@@ -72,6 +73,7 @@ def test_a_retried_job_has_its_error_and_its_next_attempt(followed: FollowedOper
     (retry,) = found.retries
     assert (retry.ref, retry.attempts, found.retrying) == (f"days@{DAYS[0]}", 1, 1)
     assert "bad 2024-01-01" in retry.error
+    assert json_of(retry)["next_at"] == when(retry.next_at)
     assert found.done + found.failed + found.running + found.retrying + found.free == found.total
 
 
