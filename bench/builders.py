@@ -246,7 +246,7 @@ def build(first: int, last: int, n_each: int) -> None:
     began, processor, n_launches = time.perf_counter(), _processor_here(), 0
     for start in range(first, last, n_each):
         refs = [Ref(f"tiny@{number:05}") for number in range(start, min(start + n_each, last))]
-        progress = Silent(workshop.engine, Tally(queries, refs, queries.head().seq))
+        progress = Silent(workshop.engine, Tally(queries, refs, queries.events.head().seq))
         built = build_refs(workshop, CreateWants(wants=(tuple(refs),), comment="bench"), progress=progress)
         assert not built.not_live, built.not_live[:3]
         n_launches += built.launches

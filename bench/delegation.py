@@ -189,11 +189,11 @@ def of_check(rounds: int = 20) -> list[Row]:
         engine.handle(SucceedJobRuns(runs=tuple(facts.values())))
 
         def states() -> None:
-            found = engine.queries.states(refs)
+            found = engine.queries.canonical.states(refs)
             assert {ANSWERS[state] for state in found.values()} == {Answer.REUSE}
 
         def canonical() -> None:
-            assert len(engine.queries.canonical(refs)) == N_CHECKED
+            assert len(engine.queries.canonical.of(refs)) == N_CHECKED
 
         def claim() -> None:
             outcome = engine.handle(_claim(refs, may_build=False))
@@ -496,7 +496,7 @@ def of_many_at_once(server: Server, n: int) -> list[Row]:
     server.wait(lambda: all(server.runs(**{"dagster/backfill": item}) for item in ids), every=SLOW_POLL_SECONDS)
     store = open_store(f"sqlite:///{server.home}/databuild.db")
     queries = Queries(store)
-    server.wait(lambda: queries.states([ref])[ref] is InstanceState.BUILDING, every=SLOW_POLL_SECONDS)
+    server.wait(lambda: queries.canonical.states([ref])[ref] is InstanceState.BUILDING, every=SLOW_POLL_SECONDS)
     (server.folder / "open").touch()
     runs += [run["runId"] for item in ids for run in server.runs(**{"dagster/backfill": item})]
 
@@ -508,7 +508,7 @@ def of_many_at_once(server: Server, n: int) -> list[Row]:
 
     ended = [server.run(run_id) for run_id in runs]
     kinds = Counter(entry.kind.value for run_id in runs for entry in Ledger(store).of_requester(run_id))
-    history = queries.history(ref)
+    history = queries.instances.history(ref)
     assert [instance.state for instance in history] == [InstanceState.LIVE], history
     assert {run["status"] for run in ended} == {"SUCCESS"}
     processes = sum(run["stats"]["launchTime"] is not None for run in ended)

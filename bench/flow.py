@@ -45,7 +45,7 @@ def fill_flow(engine: Engine, lots: Sequence[Ref]) -> None:
         engine.handle(CreateWants(wants=wants, ttl_seconds=None))
     manager = DistributedOperationManager(engine, [Trivial()])
     for dataset in OPERATED:
-        found = engine.queries.canonical_of_dataset(dataset)
+        found = engine.queries.canonical.of_dataset(dataset)
         keys = [partition_key_of(one.ref) or "" for one in found if one.state is InstanceState.LIVE]
         id = manager.start("trivial", dataset, None, partitions=keys[:MOST_OPERATED])
         Executor(manager, holder="bench/boot/1/4711/9").step(id, DONE)
@@ -54,7 +54,7 @@ def fill_flow(engine: Engine, lots: Sequence[Ref]) -> None:
 
 def _fill_wide(engine: Engine, lots: Sequence[Ref]) -> None:
     """Two instances, of which the second one has one lot in place of another."""
-    uuids = {ref: found.uuid for ref, found in engine.queries.canonical(lots).items() if found.uuid is not None}
+    uuids = {ref: found.uuid for ref, found in engine.queries.canonical.of(lots).items() if found.uuid is not None}
     for left_out in (lots[-1], lots[0]):
         built(engine, [WIDE_REF], lambda _, left_out=left_out: {ref: uuids[ref] for ref in lots if ref != left_out})  # type: ignore[misc]
         if left_out == lots[-1]:
@@ -63,7 +63,7 @@ def _fill_wide(engine: Engine, lots: Sequence[Ref]) -> None:
 
 def flow_paths(engine: Engine, lots: Sequence[Ref]) -> list[str]:
     """The pages over them."""
-    first, second = [instance.uuid for instance in engine.queries.history(WIDE_REF)]
+    first, second = [instance.uuid for instance in engine.queries.instances.history(WIDE_REF)]
     return [
         "/arcs",
         "/arc?name=following",
@@ -74,7 +74,7 @@ def flow_paths(engine: Engine, lots: Sequence[Ref]) -> list[str]:
         "/delegations",
         f"/delegations?builds=true&derived=true&ref={lots[0]}",
         f"/partition?ref={WIDE_REF}",
-        f"/partition?ref={WIDE_REF}&as_of={engine.queries.head().seq - 1}",
+        f"/partition?ref={WIDE_REF}&as_of={engine.queries.events.head().seq - 1}",
         f"/lineage?instance={second}",
         f"/api/v1/lineage?instance={second}",
         f"/diff?a={first}&b={second}",

@@ -124,7 +124,7 @@ def fill(store: Store, size: Size) -> None:
     then.handle(RegisterDatasets(location=LOCATION, datasets=DATASETS))
     n_pairs = sizes(size.partitions).pairs
     n_single = min(n_pairs, size.events // (2 * OF_PARTITION))
-    events = _events(then.queries.head().seq + 1, began, n_single, size.events)
+    events = _events(then.queries.events.head().seq + 1, began, n_single, size.events)
     n_events = 0
     while batch := list(itertools.islice(events, EVENTS_AT_ONCE)):
         n_events += fold_all(batch, store, moves_at_once=MOVES_AT_ONCE, with_log=True)

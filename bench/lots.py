@@ -114,7 +114,7 @@ def gaps(rounds: int) -> None:
 
 
 def _report(engine: Engine) -> GapReport:
-    dataset = engine.queries.dataset("carriers")
+    dataset = engine.queries.datasets.get("carriers")
     assert dataset is not None
     return gap_report(engine, lots_of(dataset).expected(NOW))
 

@@ -53,9 +53,9 @@ def print_streams(home: Path, n_streams: int, blocks: int) -> None:
         for _ in range(blocks):
             without.append(turns.seconds())
             with streams(port, n_streams) as held:
-                began = engine.queries.head().seq
+                began = engine.queries.events.head().seq
                 beside.append(turns.seconds())
-                n_events = engine.queries.head().seq - began
+                n_events = engine.queries.events.head().seq - began
             assert held.n_events == n_streams * n_events, f"{held.n_events} of {n_streams} × {n_events} events"
     alone, together = (1000 * statistics.median(seconds) / TICKS for seconds in (without, beside))
     print(
@@ -106,7 +106,7 @@ class _Turns:
         assert report.launched, "the tick launches the wanted refs"
         for launch_id in report.launched:
             self._engine.handle(StartLaunch(launch_id=launch_id, dagster_run_id=launch_id, holder="bench"))
-            job_runs = self._engine.queries.job_runs_of_launch(launch_id)
+            job_runs = self._engine.queries.job_runs.of_launch(launch_id)
             self._engine.handle(success({job_run.refs[0]: job_run.id for job_run in job_runs}))
         return spent
 

@@ -102,8 +102,8 @@ def print_pages(kept: Kept, rounds: int, only: str) -> None:
     # As our web server does.
     leave_out_of_collections()
     engine = kept.engine
-    n_refs = sum(n for _, _, n in engine.queries.ref_counts())
-    print(f"{n_refs:,} built partitions, {engine.queries.head().seq:,} events, {kept.database}\n")
+    n_refs = sum(n for _, _, n in engine.queries.datasets.ref_counts())
+    print(f"{n_refs:,} built partitions, {engine.queries.events.head().seq:,} events, {kept.database}\n")
     print("| page | p50, ms | p95, ms | processor p50 | p95 | database, ms | 1,000 steps | kB | limit |")
     print("|---|---|---|---|---|---|---|---|---|")
     for path in paths(engine):
@@ -165,8 +165,8 @@ def lots() -> list[Ref]:
 def paths(engine: Engine) -> list[str]:
     queries = engine.queries
     pair, middle, root = Ref("b@00000001"), Ref("mid@00000000"), Ref("root@00000000")
-    uuids = [found.uuid for found in queries.canonical([pair, middle, root]).values()]
-    (want,) = queries.wants(most=1)
+    uuids = [found.uuid for found in queries.canonical.of([pair, middle, root]).values()]
+    (want,) = queries.wants.newest(most=1)
     first, *_, last = lots()
     return [
         "/api/v1/head",
@@ -259,7 +259,7 @@ def _steps(engine: Engine, path: str) -> int:
 def _move(engine: Engine, number: int) -> None:
     """A new event, which leaves every page as it is: a want of a live ref is successful at once."""
     ref = Ref(f"b@{number:08}")
-    assert engine.queries.states([ref])[ref] is InstanceState.LIVE
+    assert engine.queries.canonical.states([ref])[ref] is InstanceState.LIVE
     engine.handle(CreateWants(wants=((ref,),), ttl_seconds=None))
 
 

@@ -128,7 +128,7 @@ class _Site:
 
     def taint(self, name: str) -> None:
         ref = parse_ref(name)
-        if self._engine.queries.states([ref])[ref] in (InstanceState.LIVE, InstanceState.FAILED):
+        if self._engine.queries.canonical.states([ref])[ref] in (InstanceState.LIVE, InstanceState.FAILED):
             self._engine.handle(TaintPartitions(refs=(ref,), reason="bench"))
 
     def build(self, *names: str, state: InstanceState = InstanceState.LIVE) -> Work:
@@ -144,9 +144,9 @@ class _Site:
             for order in orders:
                 for _ in execute_order(self._instance, self._repository, order):
                     pass
-        assert {self._engine.queries.states([ref])[ref] for ref in refs} == {state}
+        assert {self._engine.queries.canonical.states([ref])[ref] for ref in refs} == {state}
         after = self._counted()
-        run = self._engine.queries.job_runs(most=1)[0]
+        run = self._engine.queries.job_runs.newest(most=1)[0]
         assert len(refs) > 1 or run.refs == refs
         assert run.started_at is not None
         assert run.ended_at is not None

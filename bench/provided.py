@@ -85,7 +85,7 @@ def year_of_flights() -> Iterator[Year]:
                 deployment = Deployment()
                 resources = operation_resources(instance, deployment)
                 manager = manager_of(resources, deployment, actor="bench")
-                live = resources.engine.queries.live_instances("flights")
+                live = resources.engine.queries.instances.live("flights")
                 manifests = read_manifests(resources.warehouse, "flights", [instance.uuid for instance in live])
                 paths = [path for manifest in manifests for path in file_paths(resources.warehouse, manifest)]
                 yield Year(home, resources, manager, len(paths), paths)
@@ -141,7 +141,7 @@ def index(year: Year) -> None:
     spark = year.resources.spark
     seconds, report = year.operate("build_index", {})
     queries, warehouse = year.resources.engine.queries, year.resources.warehouse
-    live = [live_instance.uuid for live_instance in queries.live_instances("flights")]
+    live = [live_instance.uuid for live_instance in queries.instances.live("flights")]
     _, read = narrowed(warehouse, read_manifests(warehouse, "flights", live), parsed_filter(WHERE))
     times = {}
     answers = {}

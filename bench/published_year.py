@@ -59,7 +59,7 @@ def main() -> None:
     instance = the_instance()
     workshop = Workshop.opened(instance, load_deployed(Where((), (), (), None)))
     queries = workshop.engine.queries
-    progress = Silent(workshop.engine, Tally(queries, refs, queries.head().seq))
+    progress = Silent(workshop.engine, Tally(queries, refs, queries.events.head().seq))
     began_cpu, began = time.process_time(), time.perf_counter()
     command = CreateWants(wants=tuple((ref,) for ref in refs), comment="bench")
     built = build_refs(workshop, command, progress=progress)
@@ -68,7 +68,7 @@ def main() -> None:
     close_sessions()
     from databuild_dagster.features.tables.table_lags import table_lags
 
-    lags = table_lags(instance, queries.datasets().values())
+    lags = table_lags(instance, queries.datasets.all().values())
     assert {lag.partitions_behind for lag in lags} == {0}, lags
     answer = {
         "seconds": seconds,

@@ -75,7 +75,7 @@ def main() -> None:
     loaded = time.perf_counter() - began
 
     queries = workshop.engine.queries
-    progress = Silent(workshop.engine, Tally(queries, refs, queries.head().seq))
+    progress = Silent(workshop.engine, Tally(queries, refs, queries.events.head().seq))
     command = CreateWants(wants=tuple((ref,) for ref in refs), comment="bench")
     began = time.perf_counter()
     built = build_refs(workshop, command, progress=progress)

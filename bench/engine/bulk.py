@@ -72,7 +72,7 @@ def success_that_unblocks(engine: Engine, fresh: Fresh) -> float:
     )
     seconds = seconds_of(engine, success(lease(engine, [Ref(f"a@{key}") for key in keys], want=False)))
     # Due now, and out of the way in the next round.
-    states = engine.queries.canonical(list(waiting))
+    states = engine.queries.canonical.of(list(waiting))
     assert all(state.state == "UpForRetry" for state in states.values())
     engine.handle(success(lease(engine, list(waiting), want=False)))
     return seconds
@@ -85,12 +85,12 @@ class IdleTicks:
         self._engine = engine
         self._judge = Judge()
         self._seconds = 0.0
-        queries, heartbeats = engine.queries, engine.heartbeats
-        ask, beat = queries._all, heartbeats.beat
+        store, heartbeats = engine.store, engine.heartbeats
+        ask, beat = store.ask, heartbeats.beat
 
-        def timed_ask(sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        def timed_ask(sql: str, parameters: Any) -> list[tuple[Any, ...]]:
             began = clock.seconds()
-            answer = ask(sql, *parameters)
+            answer = ask(sql, parameters)
             self._seconds += clock.seconds() - began
             return answer
 
@@ -99,7 +99,7 @@ class IdleTicks:
             beat(launch_ids, at)
             self._beating += clock.seconds() - began
 
-        queries._all = timed_ask  # type: ignore[method-assign]
+        store.ask = timed_ask  # type: ignore[method-assign, assignment]
         heartbeats.beat = timed_beat  # type: ignore[method-assign, assignment]
 
     def tick(self) -> tuple[float, float, float]:
@@ -117,7 +117,7 @@ class Planning:
 
     def __init__(self, engine: Engine, partitions: int, fresh: Fresh) -> None:
         self._tick = tick_of(engine, DUE)
-        self._datasets = engine.queries.datasets(LOCATION)
+        self._datasets = engine.queries.datasets.all(LOCATION)
         old = [Ref(f"b@{name_of(key)}") for key in range(min(DUE // 2, sizes(partitions).pairs))]
         engine.handle(c.TaintPartitions(refs=tuple(old), reason="to be rebuilt"))
         new = [Ref(f"a@{key}") for key in fresh.keys(DUE - len(old))]

@@ -77,7 +77,7 @@ class Commands:
         self._random = random.Random(7)
         self._old = sizes(partitions).pairs
         self._fresh = partitions
-        self._datasets = engine.queries.datasets(LOCATION)
+        self._datasets = engine.queries.datasets.all(LOCATION)
         self._tick = tick_of(engine, 10_000)
 
     def round(self) -> None:
@@ -136,7 +136,7 @@ class Commands:
         ref = self._new("b")
         (job_run,) = lease(self.engine, [ref]).values()
         self._handle("dep miss", c.MissDeps(misses=(c.RunMiss(job_run, {ref: (Ref(f"a{ref[1:]}"),)}),)))
-        wants = self.engine.queries.wants_of_ref(ref)
+        wants = self.engine.queries.wants.of_ref(ref)
         self.engine.handle(c.CancelWants(ids=(wants[0].id,)))
 
     def _claimed(self) -> None:
@@ -154,7 +154,7 @@ class Commands:
 
     def _reverted(self) -> None:
         ref = self._any("a")
-        first = self.engine.queries.canonical([ref])[ref].uuid
+        first = self.engine.queries.canonical.of([ref])[ref].uuid
         assert first is not None
         self.engine.handle(c.TaintPartitions(refs=(ref,), reason="bench"))
         built(self.engine, [ref], nothing, want=False)
@@ -163,7 +163,9 @@ class Commands:
     def _asked(self) -> None:
         ref, queries = self._any("b"), self.engine.queries
         self._timed("want of what is live", lambda: self.engine.handle(c.CreateWants(wants=((ref,),))))
-        self._timed("show", lambda: (queries.canonical([ref]), queries.history(ref), queries.wants_of_ref(ref)))
+        self._timed(
+            "show", lambda: (queries.canonical.of([ref]), queries.instances.history(ref), queries.wants.of_ref(ref))
+        )
         self._timed("explain", lambda: explain(self.engine, ref))
         datasets = {spec.asset: spec for spec in self._datasets.values()}
         self._timed("plan", lambda: annotate(self.engine, plan([ref], datasets, self.engine.catalog)))

@@ -91,11 +91,13 @@ class Judgment:
         retried: set[str] = set()
         for _ in range(3):
             if not self.soak.wait(
-                lambda: not self.soak.queries.wants(WantFilter(open_only=True)), "all wants have ended", END_SECONDS
+                lambda: not self.soak.queries.wants.newest(WantFilter(open_only=True)),
+                "all wants have ended",
+                END_SECONDS,
             ):
                 found.violations += [
                     f"want {want.id} of {', '.join(want.refs)} is {want.state.value}: {self._explained(want.refs[0])}"
-                    for want in self.soak.queries.wants(WantFilter(open_only=True))
+                    for want in self.soak.queries.wants.newest(WantFilter(open_only=True))
                 ]
                 break
             failed = [ref for ref, state in self._states().items() if state is InstanceState.FAILED]
@@ -109,11 +111,11 @@ class Judgment:
         return json.dumps(self.soak.command("explain", ref)[1])
 
     def _wants(self) -> list[Any]:
-        return self.soak.queries.wants(most=1_000_000)
+        return self.soak.queries.wants.newest(most=1_000_000)
 
     def _states(self) -> dict[Ref, InstanceState | None]:
         refs = {event_ref for want in self._wants() for event_ref in want.refs}
-        return self.soak.queries.states(refs)
+        return self.soak.queries.canonical.states(refs)
 
     def _check_wants(self, found: Found, wants: Sequence[Any]) -> None:
         known = {want.request_id for want in wants}
@@ -139,7 +141,7 @@ class Judgment:
                 found.violations.append(f"job run {run.id} of {', '.join(run.refs)} failed: {(run.error or '')[:300]}")
 
     def _job_runs(self) -> list[Any]:
-        return self.soak.queries.job_runs(most=1_000_000)
+        return self.soak.queries.job_runs.newest(most=1_000_000)
 
     def _check_builds(self, found: Found) -> None:
         """A ref becomes live once, and once more for every time that it was tainted, and a lot for every file that came late."""
@@ -181,7 +183,7 @@ class Judgment:
 
     def _events(self) -> Iterator[e.Event]:
         seq = 0
-        while page := self.soak.queries.events(seq):
+        while page := self.soak.queries.events.after(seq):
             yield from page
             seq = page[-1].seq
 
@@ -234,7 +236,7 @@ class Judgment:
         """Each file that has arrived is in the live lot of its day."""
 
         def missing() -> list[str]:
-            live = {lot.ref: lot.manifest_uri for lot in self.soak.queries.live_instances("arrived")}
+            live = {lot.ref: lot.manifest_uri for lot in self.soak.queries.instances.live("arrived")}
             return [
                 f"{ref} reads as {values}, not as {arrived}"
                 for day, arrived in self.soak.arrived.items()
@@ -259,7 +261,7 @@ class Judgment:
         found.rows.append(("operations", str(len(self.soak.operations))))
 
     def _live(self) -> list[Any]:
-        return [live_instance for asset in ASSETS for live_instance in self.soak.queries.live_instances(asset)]
+        return [live_instance for asset in ASSETS for live_instance in self.soak.queries.instances.live(asset)]
 
     def _folders_left(self) -> list[str]:
         warehouse = self.soak.home / "warehouse"

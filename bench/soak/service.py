@@ -257,7 +257,7 @@ class Soak:
             self._closing.wait(self.wants_random.uniform(0.5, 2.0))
 
     def want_something(self, choose: random.Random) -> None:
-        if sum(len(want.refs) for want in self.queries.wants(WantFilter(open_only=True))) > MAX_OPEN:
+        if sum(len(want.refs) for want in self.queries.wants.newest(WantFilter(open_only=True))) > MAX_OPEN:
             return
         what = choose.random()
         if what < 0.10:
@@ -305,7 +305,7 @@ class Soak:
         return [make_ref(asset, f"{first + number:03}") for number in range(n)]
 
     def _live_refs(self) -> list[str]:
-        return [live_instance.ref for asset in ("raw", "clean") for live_instance in self.queries.live_instances(asset)]
+        return [live_instance.ref for asset in ("raw", "clean") for live_instance in self.queries.instances.live(asset)]
 
     def want(self, arguments: Sequence[str], *, gives_request: bool = True) -> None:
         """A command that is over in a moment, unless it is killed."""

@@ -84,7 +84,7 @@ def want(
 
 def recorded(engine: Engine, request_id: str) -> Answer[list[RecordedWant]]:
     """The wants of a request, and what keeps them from being built."""
-    wants = engine.queries.wants_named(request_id)
+    wants = engine.queries.wants.named(request_id)
     facts = recorded_wants(engine, wants)
     head = f"Recorded {counted(len(wants), 'want')} as request {request_id}."
     return Answer(facts, Screen(head, notes=[*facts[0].hints, *absences_in_words(engine, wants)]))
@@ -246,7 +246,7 @@ def refresh_copies(
 ) -> None:
     """Bring what other tools read of refs up to date, unless an orchestrator does it in its next tick (rule 10.2)."""
     assets = {asset_of(ref) for ref in refs}
-    locations = {spec.location for spec in engine.queries.datasets().values() if spec.asset in assets}
+    locations = {spec.location for spec in engine.queries.datasets.all().values() if spec.asset in assets}
     if all(absence_of(engine, location) is None for location in locations):
         return
     try:

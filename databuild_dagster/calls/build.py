@@ -127,7 +127,7 @@ def _on_screen(progress: BuildProgress) -> AbstractContextManager[None]:
 
 def built_from(queries: Queries, refs: Sequence[Ref]) -> tuple[Ref, ...]:
     """The live refs that were built from earlier instances of refs, directly or not. Raises `NothingStale`."""
-    if not (found := tuple(queries.live_from_earlier(refs))):
+    if not (found := tuple(queries.instances.live_from_earlier(refs))):
         raise NothingStale(refs=few_of(refs))
     return found
 
@@ -146,7 +146,7 @@ def build_named(
 ) -> BuildResult:
     """Want each of the refs with the options `wanted` of `CreateWants`, and build them while the progress is shown."""
     queries = workshop.engine.queries
-    progress = BuildProgress(workshop.engine, Tally(queries, refs, queries.head().seq), spark, says)
+    progress = BuildProgress(workshop.engine, Tally(queries, refs, queries.events.head().seq), spark, says)
     command = CreateWants(wants=tuple((ref,) for ref in refs), **wanted)
     with shown(progress):
         return build_refs(

@@ -95,17 +95,17 @@ def status(*, home: str | Path | None = None, instance: DagsterInstance | None =
 
 def status_of(engine: Engine, instance: Callable[[], Any]) -> Status:
     """The status of a store. `instance` opens the Dagster instance."""
-    datasets = sorted(engine.queries.datasets().values(), key=lambda spec: spec.asset)
-    n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
+    datasets = sorted(engine.queries.datasets.all().values(), key=lambda spec: spec.asset)
+    n_unwanted, unwanted = engine.queries.canonical.unwanted(MAX_UNWANTED)
     return Status(
         assets=[_count(engine, spec, instance) for spec in datasets],
-        open_wants=engine.queries.n_wants(ASKED_WANTS),
-        wants=engine.queries.wants(ASKED_WANTS, most=MAX_WANTS),
+        open_wants=engine.queries.wants.count(ASKED_WANTS),
+        wants=engine.queries.wants.newest(ASKED_WANTS, most=MAX_WANTS),
         orchestrators=orchestrators_of(engine, datasets),
-        paused=_grouped(engine.queries.pauses_in_force(engine.now())),
+        paused=_grouped(engine.queries.planning.pauses_in_force(engine.now())),
         n_unwanted=n_unwanted,
         unwanted=unwanted,
-        set_aside=engine.queries.set_aside(),
+        set_aside=engine.queries.planning.set_aside(),
         parts={row.field: row.show(datasets, instance) for row in rows(lambda feature: feature.status_parts)},
     )
 
@@ -119,7 +119,7 @@ def _grouped(pauses: list[PauseRow]) -> list[list[PauseRow]]:
 
 
 def _count(engine: Engine, spec: DatasetSpec, instance: Callable[[], Any]) -> AssetStatus:
-    states = engine.queries.states_of_dataset(spec.asset)
+    states = engine.queries.canonical.states_of_dataset(spec.asset)
     live = [ref for ref, state in states.items() if state is InstanceState.LIVE]
     gone = engine.catalog.left_out(spec, [partition_key_of(ref) for ref in live])
     counts = Counter(STATE_WORDS[state] for state in states.values())

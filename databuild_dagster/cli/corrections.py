@@ -49,7 +49,7 @@ def taint(
     if not selection.names and (selection.only or not uuids):
         raise click.UsageError("Name a REF, or an instance with --instance.")
     engine = the_engine()
-    uuids = tuple(engine.queries.full_id(IdKind.INSTANCE, uuid) for uuid in uuids)
+    uuids = tuple(engine.queries.ids.full(IdKind.INSTANCE, uuid) for uuid in uuids)
     refs = selection.refs(engine.queries) if selection.names else ()
     command = TaintPartitions(refs=refs, uuids=uuids, reason=reason, downstream=downstream)
     if dry_run:
@@ -73,7 +73,7 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
         emit(found)
         return
     refs, wants = found.refs, found.wants_reopened
-    n_asked = engine.queries.n_wants(WantFilter(ids=tuple(wants), derivative=False)) if wants else 0
+    n_asked = engine.queries.wants.count(WantFilter(ids=tuple(wants), derivative=False)) if wants else 0
     table(("dataset", "would be tainted"), found.by_dataset.items(), empty="No canonical instance would be tainted.")
     for ref in refs:
         click.echo(ref)
@@ -93,7 +93,7 @@ def untaint(taint_id: str, reason: str, as_json: bool) -> None:
     """Remove a taint from every instance that has it."""
     engine = the_engine()
     command = untaint_command(engine, taint_id, reason)
-    refs = engine.queries.tainted_by(command.taint_id)
+    refs = engine.queries.instances.tainted_by(command.taint_id)
     engine.handle(command, actor=this_user())
     _refresh_copies(engine, refs)
     answer(Untainted(command.taint_id), f"Taint {command.taint_id} is taken back.", as_json=as_json)
@@ -133,7 +133,7 @@ def retry(selection: Selection, reason: str, as_json: bool) -> None:
     done = retried(engine.queries, outcome)
     n_opened, n_wants = count(len(done.opened), "ref"), count(len(done.wants), "want")
     answer(done, f"Opened {n_opened} and recorded {n_wants} as request {done.request_id}.", as_json=as_json)
-    warn_of_absences(engine, engine.queries.wants_named(outcome.request_id or ""))
+    warn_of_absences(engine, engine.queries.wants.named(outcome.request_id or ""))
 
 
 _NAMES = click.argument("names", type=REF, nargs=-1, required=True, metavar="ASSET|REFS...")
@@ -179,7 +179,7 @@ def _in_words(engine: Engine, refs: tuple[Ref, ...]) -> str:
 
 
 def _name_in_words(engine: Engine, ref: Ref) -> str:
-    dataset = engine.queries.dataset(ref) if is_whole(ref) else None
+    dataset = engine.queries.datasets.get(ref) if is_whole(ref) else None
     return ref if dataset is None or dataset.partitions is None else f"all partitions of {ref}"
 
 

@@ -74,7 +74,7 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
     engine = engine_for(instance)
     locations = load_deployed(where)
     register_all(engine, locations)
-    dataset = engine.queries.known_dataset(asset)
+    dataset = engine.queries.datasets.known(asset)
     for location in locations:
         if location.deployment is not None and location.deployment.location == dataset.location:
             root = location.deployment.warehouse or warehouse_of(instance)

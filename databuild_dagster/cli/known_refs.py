@@ -14,8 +14,8 @@ from databuild_dagster.store.queries.queries import Queries
 def canonical_of(queries: Queries, ref: Ref) -> Canonical:
     """Raises `UnknownAsset` and `UnknownPartition`, so that a typing mistake is not taken for a missing partition."""
     asset = asset_of(ref)
-    dataset = queries.known_dataset(asset)
-    canonical = queries.canonical([ref])[ref]
+    dataset = queries.datasets.known(asset)
+    canonical = queries.canonical.of([ref])[ref]
     # What has an instance has a key that was right.
     if canonical.state is None and (why := why_not(dataset, partition_key_of(ref))):
         raise UnknownPartition(ref=ref, why=why, asset=asset)

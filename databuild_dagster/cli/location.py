@@ -27,7 +27,7 @@ class StillTicks(Refused):
 def list_locations(as_json: bool) -> None:
     """List the code locations and their assets."""
     found: dict[str, list[str]] = defaultdict(list)
-    for dataset in the_queries().datasets().values():
+    for dataset in the_queries().datasets.all().values():
         found[dataset.location].append(dataset.asset)
     records = [{"location": location, "assets": sorted(assets)} for location, assets in sorted(found.items())]
     columns = (Column("location"), Column("n", "assets", text=len), Column("assets"))
@@ -44,7 +44,7 @@ def forget(location: str, yes: bool, as_json: bool) -> None:
     Its partitions, and what they hold, stay as they are. A location that still loads registers itself again.
     """
     engine = the_engine()
-    assets = sorted(dataset.asset for dataset in engine.queries.datasets(location).values())
+    assets = sorted(dataset.asset for dataset in engine.queries.datasets.all(location).values())
     if not assets:
         raise NotFound(kind="code location with registered assets", name=location)
     if not yes and absence_of(engine, location) is None:

@@ -64,7 +64,7 @@ def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> Non
         return
     pause = threading.Event()
     while True:
-        page = queries.raw_events(after_seq, PAGE)
+        page = queries.events.raw(after_seq, PAGE)
         for seq, at, name, version, command_id, actor, payload in page:
             line = {
                 "seq": seq,
@@ -162,7 +162,7 @@ def check(deep: bool, contents: bool, from_start: bool, repair_keys: bool, as_js
                 found += row.find(checked)
     n_aside = 0
     with suppress(StoreUnusable) if found else nullcontext():
-        n_aside = len(Queries(store).set_aside())
+        n_aside = len(Queries(store).planning.set_aside())
     if as_json:
         aside = {"set_aside": n_aside} if n_aside else {}
         read = {"contents": compared.as_json()} if contents and compared is not None else {}

@@ -54,8 +54,8 @@ def _tell(text: str, *, as_json: bool) -> None:
 
 def _instance(queries: Queries, name: str) -> tuple[Ref, str, str | None]:
     """Its ref, its uuid, and where its manifest is known to be. Raises `NotFound`, `UnknownPartition`."""
-    if may_be_id(name) and queries.dataset(name) is None:
-        instance = queries.instance(queries.full_id(IdKind.INSTANCE, name))
+    if may_be_id(name) and queries.datasets.get(name) is None:
+        instance = queries.instances.get(queries.ids.full(IdKind.INSTANCE, name))
         assert instance is not None, "the lookup found it"
         return instance.ref, instance.uuid, instance.manifest_uri
     ref = parse_ref(name)

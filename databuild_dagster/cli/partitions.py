@@ -71,8 +71,8 @@ def partitions(
     queries = the_queries()
     then = moment(queries, as_of)
     asset = asset_of(name)
-    dataset = with_definitions(lambda: queries.known_dataset(asset), where)
-    seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
+    dataset = with_definitions(lambda: queries.datasets.known(asset), where)
+    seen = queries.canonical.of_dataset(asset) if then.seq is None else queries.canonical.of_dataset_at(asset, then.seq)
     known = {partition.ref: partition for partition in seen}
     if partition_key_of(name) is None:
         existing = existing_refs(dataset, the_instance)
@@ -152,7 +152,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
     ref = canonical.ref
     pause = paused_refs(queries, [ref], then).get(ref)
     if then.seq is not None:
-        canonical = queries.canonical_at([ref], then.seq)[ref]
+        canonical = queries.canonical.at([ref], then.seq)[ref]
         if canonical.state is None and not as_json:
             click.echo(f"{ref} was missing as of {then.shown}.")
             return
@@ -216,7 +216,7 @@ def _files(queries: Queries, canonical: Canonical) -> tuple[list[str], str | Non
         return [], None
     if canonical.manifest_state == REMOVED:
         return [], "its data was removed"
-    if queries.removed([uuid]):
+    if queries.instances.removed([uuid]):
         return [], "its data was removed since"
     warehouse = Warehouse.of_manifest(uri, asset)
     try:

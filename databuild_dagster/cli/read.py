@@ -42,7 +42,7 @@ def read(
     }
     for ref in one_by_one(list(readable), as_json=as_json, titled=True):
         one = readable[ref]
-        with damage_named(queries.dataset(asset_of(ref)), {one.manifest.instance_uuid: ref}):
+        with damage_named(queries.datasets.get(asset_of(ref)), {one.manifest.instance_uuid: ref}):
             _print(ref, one, where, limit, as_json=as_json)
 
 

@@ -97,7 +97,7 @@ def the_engine() -> Engine:
     else:
         catalog = _LateCatalog(home)
         engine = Engine(open_store(url, str(home)), cast("Catalog", catalog))
-        catalog.dataset_of = engine.queries.dataset
+        catalog.dataset_of = engine.queries.datasets.get
     _look_at_the_clock(engine.queries)
     return engine
 
@@ -151,10 +151,10 @@ class _LateCatalog:
 
 def _look_at_the_clock(queries: Queries) -> None:
     """Warn if the clock is behind the log, so that times in the answer lie in the future, or if the log went back."""
-    head = queries.head()
-    if said := clock_is_behind(queries, head.at, time.time()):
+    head = queries.events.head()
+    if said := clock_is_behind(queries.events, head.at, time.time()):
         click.echo(f"Warning: {said}", err=True)
     try:
-        queries.check_head(head)
+        queries.events.check_head(head)
     except LogWentBack as went_back:
         click.echo(f"Warning: {went_back}", err=True)

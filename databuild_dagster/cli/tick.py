@@ -110,12 +110,12 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
         elif (report.unsure or seen.is_unsure) and time.monotonic() - moved_at < UNSURE_SECONDS:
             # A host may have died with what it holds, and no process may tick after this one.
             pause.wait(WAIT_SECONDS)
-        elif (retry_at := engine.queries.next_retry(built, report.planned_at)) is not None:
+        elif (retry_at := engine.queries.planning.next_retry(built, report.planned_at)) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
         elif time.monotonic() - moved_at < OUTAGE_SECONDS and _outages(workshop):
             # A probe may pass soon. What lasts longer is told, and left to the next command.
             pause.wait(WAIT_SECONDS)
-        elif engine.queries.head().seq != report.began_at and n_moved < MAX_MOVED:
+        elif engine.queries.events.head().seq != report.began_at and n_moved < MAX_MOVED:
             # What was recorded during the tick may have made a ref due.
             n_moved += 1
             pause.wait(REST_SECONDS)
@@ -140,8 +140,8 @@ def _built_here(workshop: Workshop) -> set[int]:
 def _failed(workshop: Workshop, report: TickReport) -> list[Ref]:
     """The refs that the ticks built, found lost or found to miss inputs, and that have failed in the end."""
     queries = workshop.engine.queries
-    runs = [run for launch_id in (*report.launched, *report.lost) for run in queries.job_runs_of_launch(launch_id)]
-    states = queries.states(dict.fromkeys([*(ref for run in runs for ref in run.refs), *report.missed]))
+    runs = [run for launch_id in (*report.launched, *report.lost) for run in queries.job_runs.of_launch(launch_id)]
+    states = queries.canonical.states(dict.fromkeys([*(ref for run in runs for ref in run.refs), *report.missed]))
     return [ref for ref, state in states.items() if state in FAILING]
 
 

@@ -174,7 +174,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     engine = the_engine()
     queries = engine.queries
     if (then := moment(queries, as_of)).seq is not None:
-        wants = queries.wants_named(queries.full_id(IdKind.WANT, want_or_request), then.seq)
+        wants = queries.wants.named(queries.ids.full(IdKind.WANT, want_or_request), then.seq)
         empty = f"{want_or_request} had not been recorded{then.when}."
         listing(_with_requests(queries, wants, then.seq), columns_of(WantView), empty=empty, as_json=as_json)
         return
@@ -213,7 +213,7 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
     A failed want may be canceled, too: builds of inputs that were kept for it end, unless other wants need them.
     """
     engine = the_engine()
-    ids = tuple(engine.queries.full_id(IdKind.WANT, name) for name in wants_or_requests)
+    ids = tuple(engine.queries.ids.full(IdKind.WANT, name) for name in wants_or_requests)
     outcome = engine.handle(CancelWants(ids=ids, terminate=terminate, reason=reason), actor=this_user())
     done = canceled_wants(engine.queries, ids, outcome)
     if as_json:

@@ -42,8 +42,8 @@ def decided_about(queries: Queries, manifest: Manifest) -> tuple[bool, str | Non
 
     (False, None) for a manifest that a different program or log made.
     """
-    began = queries.beginning()
-    for seen in (None, *(instance.uuid for instance in queries.history(manifest.ref))):
+    began = queries.events.beginning()
+    for seen in (None, *(instance.uuid for instance in queries.instances.history(manifest.ref))):
         if arrival_id(began, manifest, seen) == manifest.job_run:
             return True, seen
     return False, None

@@ -155,7 +155,7 @@ class Comparison:
 
     def faults(self, on_progress: Callable[[], None] = lambda: None) -> Iterator[Fault]:
         """The faults of instances that readers see, by dataset and ref. Calls `on_progress` after each file."""
-        datasets = list(self.queries.datasets().values())
+        datasets = list(self.queries.datasets.all().values())
         for live in self._live(datasets) if self.journal else ():
             self.total.add(Counts(1, live.canonical.files or 0, live.canonical.bytes or 0))
         threads = DaemonThreads[_Piece](max(DISK_THREADS, n_cores()), "databuild compare")
@@ -172,7 +172,7 @@ class Comparison:
 
     def _live(self, datasets: list[DatasetSpec]) -> Iterator[_Live]:
         for spec in datasets:
-            for canonical in self.queries.canonical_of_dataset(spec.asset):
+            for canonical in self.queries.canonical.of_dataset(spec.asset):
                 if canonical.state is InstanceState.LIVE and canonical.manifest_uri is not None:
                     yield _Live(canonical, spec, Warehouse.of_manifest(canonical.manifest_uri, spec.asset))
 
@@ -206,7 +206,7 @@ class Comparison:
                 self.journal.append(live.canonical.manifest_uri or "", counts)
             return
         # A build or a clean-up may have replaced it meanwhile.
-        now = self.queries.canonical([live.canonical.ref])[live.canonical.ref]
+        now = self.queries.canonical.of([live.canonical.ref])[live.canonical.ref]
         if (now.uuid, now.state) == (live.uuid, InstanceState.LIVE):
             yield from faults
 
@@ -301,7 +301,8 @@ def damage_behind(queries: Queries, read: Mapping[Ref, str], error: str) -> Dama
 
 
 def _faults_of(queries: Queries, read: Mapping[Ref, str], error: str) -> Iterator[Fault]:
-    canonical, datasets = queries.canonical(list(read)), {spec.asset: spec for spec in queries.datasets().values()}
+    canonical = queries.canonical.of(list(read))
+    datasets = {spec.asset: spec for spec in queries.datasets.all().values()}
     for ref, uuid in read.items():
         now, spec = canonical[ref], datasets.get(asset_of(ref))
         if (now.uuid, now.state) != (uuid, InstanceState.LIVE) or now.manifest_uri is None or spec is None:

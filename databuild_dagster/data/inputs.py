@@ -62,7 +62,7 @@ class InputFinder:
             return {}
         if foreign := [ref for ref in wanted if self.is_foreign(asset_of(ref))]:
             observe(self._engine, self._foreign, foreign)
-        return self._engine.queries.canonical(wanted)
+        return self._engine.queries.canonical.of(wanted)
 
     def follows_key(self, dataset: DatasetSpec, asset: str) -> bool:
         """Whether the partitions of an input depend on the output's key."""
@@ -71,7 +71,7 @@ class InputFinder:
     def is_foreign(self, asset: str) -> bool:
         """Whether an asset's data is outside of any warehouse, and read by Dagster."""
         if asset not in self._is_foreign:
-            dataset = self._engine.queries.dataset(asset)
+            dataset = self._engine.queries.datasets.get(asset)
             self._is_foreign[asset] = dataset is not None and dataset.kind.is_foreign
         return self._is_foreign[asset]
 

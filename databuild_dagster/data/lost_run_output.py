@@ -50,7 +50,7 @@ _log = logger(__name__)
 
 def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
     """The instances of a ref after its last live instance and before `uuid`, newest first; none of them was ever read."""
-    history = queries.history(ref)
+    history = queries.instances.history(ref)
     own = next((place for place, instance in enumerate(history) if instance.uuid == uuid), len(history))
     failed = takewhile(lambda instance: instance.live_at is None, reversed(history[:own]))
     return [instance.uuid for instance in islice(failed, MOST_ATTEMPTS)]
@@ -63,7 +63,7 @@ def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uui
 
 def instances_of(queries: Queries, refs: Iterable[Ref]) -> list[str]:
     """Every instance of `refs`: two instances may list the same file of an attempt."""
-    return [instance.uuid for ref in refs for instance in queries.history(ref)]
+    return [instance.uuid for ref in refs for instance in queries.instances.history(ref)]
 
 
 def adoptable(
@@ -75,13 +75,13 @@ def adoptable(
     because it may ask for a rebuild, and no taint.
     """
     attempts = attempts_before(queries, ref, derive_partition_uuid(run_id, ref))
-    lost = next((instance for instance in queries.history(ref) if instance.uuid in attempts[:1]), None)
-    run = None if lost is None else queries.job_run(lost.job_run)
+    lost = next((instance for instance in queries.instances.history(ref) if instance.uuid in attempts[:1]), None)
+    run = None if lost is None else queries.job_runs.get(lost.job_run)
     if lost is None or run is None or run.state is not JobRunState.LOST or lost.state is InstanceState.TAINTED:
         return None
     if code_version is None or lost.code_version != code_version:
         return None
-    if any(want.created_at > (run.ended_at or 0.0) for want in queries.wants_of_ref(ref)):
+    if any(want.created_at > (run.ended_at or 0.0) for want in queries.wants.of_ref(ref)):
         return None
     try:
         manifest = read_manifest(warehouse, asset_of(ref), lost.uuid)
@@ -90,7 +90,7 @@ def adoptable(
         return None
     if not is_whole or manifest.uri_type is not UriType.PATH or not inputs.items() <= manifest.inputs.items():
         return None
-    seen = queries.canonical(list(manifest.inputs))
+    seen = queries.canonical.of(list(manifest.inputs))
     are_same = all(
         seen[read].uuid == uuid and seen[read].state is InstanceState.LIVE for read, uuid in manifest.inputs.items()
     )
@@ -155,10 +155,10 @@ class WarehouseRemains:
         folders, lost = self._warehouse.staging_dirs(), list(lost)
         if not (folders or lost) or not self._is_own():
             return []
-        named = queries.job_runs_named(folders)
+        named = queries.job_runs.named(folders)
         seen_to = []
         for launch_id in dict.fromkeys([*(run.launch_id for run in named.values()), *lost]):
-            runs = queries.job_runs_of_launch(launch_id)
+            runs = queries.job_runs.of_launch(launch_id)
             if not self.is_over(launch_id, runs):
                 continue
             try:
@@ -202,7 +202,7 @@ class WarehouseRemains:
         """Whether no process can be working on the launch."""
         if any(run.ended_at is None for run in runs):
             return False
-        launch = self._engine.queries.launch(launch_id)
+        launch = self._engine.queries.launches.get(launch_id)
         if launch is not None and launch.holder is not None and surely_gone(launch.holder):
             return True
         return all(self._engine.clock() - (run.ended_at or 0.0) > LATE_SECONDS for run in runs)
@@ -221,6 +221,6 @@ class WarehouseRemains:
         return OutputFact(
             ref=ref,
             inputs=manifest.inputs,
-            code_version=self._engine.queries.canonical([ref])[ref].code_version,
+            code_version=self._engine.queries.canonical.of([ref])[ref].code_version,
             manifest=manifest_fact(manifest, self._warehouse.manifest_path(asset, uuid)),
         )

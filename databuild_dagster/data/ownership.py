@@ -217,7 +217,7 @@ def _contents(marker: Marker) -> bytes:
 def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
     """The warehouses of recorded instances, and the default warehouse."""
     roots = {Warehouse(default).root: Warehouse(default)}
-    for asset, folder in queries.dataset_folders():
+    for asset, folder in queries.instances.dataset_folders():
         warehouse = Warehouse.of_manifest(f"{folder}/data/instance=…/{MANIFEST_NAME}", asset)
         if warehouse.dataset_dir(asset) == folder:
             roots.setdefault(warehouse.root, warehouse)

@@ -36,7 +36,7 @@ class PlannedRead(NamedTuple):
 def planned_reads(queries: Queries, warehouse: Warehouse, annotated: AnnotatedPlan) -> Iterator[PlannedRead]:
     """The reads in the plan's order, without inputs that cannot be read: their build says why."""
     for (job, asset, where), refs in _filtered(annotated).items():
-        canonical = queries.canonical(sorted(refs)).values()
+        canonical = queries.canonical.of(sorted(refs)).values()
         live = [found for found in canonical if found.state is InstanceState.LIVE and found.manifest_uri is not None]
         with suppress(DatabuildError):
             manifests = manifests_in(warehouse, asset, live[:MAX_PARTITIONS])

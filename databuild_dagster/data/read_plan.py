@@ -52,7 +52,7 @@ def neighbour(queries: Queries, asset: str) -> Manifest | None:
 
     None if it has no columns, or its data was removed or is damaged.
     """
-    newest = queries.newest_live(asset)
+    newest = queries.canonical.newest_live(asset)
     if newest is None or newest.uuid is None or newest.manifest_uri is None:
         return None
     try:
@@ -196,22 +196,22 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
     """The moment of an `as_of`; a seq within a command means the command's last seq. Raises `InvalidAsOf`, `BeforeAnything`."""
     if as_of is None:
         return Moment()
-    head = queries.head()
+    head = queries.events.head()
     if isinstance(as_of, int) and not isinstance(as_of, bool):
         if as_of > head.seq:
             raise InvalidAsOf(value=as_of, why=f"the log ends at seq {head.seq}")
-        seq = queries.end_of_command(as_of) if as_of > 0 else as_of
-        moment = Moment(seq, f"seq {seq}", queries.time_of(seq))
+        seq = queries.events.end_of_command(as_of) if as_of > 0 else as_of
+        moment = Moment(seq, f"seq {seq}", queries.events.time_of(seq))
     else:
         at = _aware(as_of)
         # The log may be ahead of a clock that was set back.
         if at.timestamp() > max(now.timestamp(), head.at):
             raise InvalidAsOf(value=as_of, why="it is in the future")
         seconds = at.timestamp()
-        moment = Moment(queries.seq_at(seconds + HALF_A_MICROSECOND), when(seconds), seconds)
+        moment = Moment(queries.events.seq_at(seconds + HALF_A_MICROSECOND), when(seconds), seconds)
     assert moment.seq is not None
     if moment.seq < 1:
-        began = queries.time_of(1)
+        began = queries.events.time_of(1)
         beginning = "the log is empty" if began is None else f"the log begins with seq 1 at {when(began)}"
         raise BeforeAnything(as_of=moment.shown, began=beginning)
     return moment
@@ -223,12 +223,12 @@ def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *,
     Raises `UnknownAsset`, `UnknownPartition`, `NotLive`, `TaintedRef`, `NotOurs`, `DataRemoved`, `DamagedData`.
     """
     asset = asset_of(ref)
-    spec = queries.dataset(asset)
-    canonical = queries.canonical([ref])[ref] if moment.seq is None else queries.canonical_at([ref], moment.seq)[ref]
+    spec = queries.datasets.get(asset)
+    canonical = queries.canonical.of([ref])[ref] if moment.seq is None else queries.canonical.at([ref], moment.seq)[ref]
     if canonical.state is None:
-        spec = queries.known_dataset(asset)
+        spec = queries.datasets.known(asset)
         # A ref with an instance today has a valid key.
-        if queries.states([ref])[ref] is None and (why := why_not(spec, partition_key_of(ref))):
+        if queries.canonical.states([ref])[ref] is None and (why := why_not(spec, partition_key_of(ref))):
             raise UnknownPartition(ref=ref, why=why, asset=asset)
     check_state(queries, canonical, moment, allow_tainted=allow_tainted)
     _check_kept(queries, [canonical], moment)
@@ -242,13 +242,13 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment, gone: Gone) ->
     """
     asset = PartitionRef(asset).asset
     found = (
-        queries.canonical_of_dataset(asset)
+        queries.canonical.of_dataset(asset)
         if moment.seq is None
-        else queries.canonical_of_dataset_at(asset, moment.seq)
+        else queries.canonical.of_dataset_at(asset, moment.seq)
     )
-    spec = queries.dataset(asset)
+    spec = queries.datasets.get(asset)
     if not found:
-        spec = queries.known_dataset(asset)
+        spec = queries.datasets.known(asset)
     live = [canonical for canonical in found if canonical.state is InstanceState.LIVE]
     if spec is not None:
         left_out = gone(spec, [partition_key_of(canonical.ref) for canonical in live])
@@ -314,7 +314,7 @@ def _shown_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
     """`Failed as of …, since … (why)`."""
     if canonical.state is None or canonical.uuid is None:
         return f"missing{moment.when}"
-    change = queries.last_change(canonical.uuid, moment.seq)
+    change = queries.instances.last_change(canonical.uuid, moment.seq)
     since = f" since {when(change.at)}" if change is not None else ""
     why = _why(queries, canonical.uuid, canonical) if moment.seq is None else ""
     return f"{canonical.state.value}{moment.when}{since}{f' ({why})' if why else ''}"
@@ -322,9 +322,9 @@ def _shown_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
 
 def _why(queries: Queries, uuid: str, canonical: Canonical) -> str:
     if canonical.state is InstanceState.TAINTED:
-        return "; ".join(taint.reason for taint in queries.taints_of(uuid))
+        return "; ".join(taint.reason for taint in queries.instances.taints_of(uuid))
     if canonical.state is InstanceState.UPSTREAM_BUILDING:
-        return f"it waits for {', '.join(queries.missing_of(uuid))}"
+        return f"it waits for {', '.join(queries.planning.missing_of(uuid))}"
     return (canonical.reason or "").rstrip(".")
 
 
@@ -335,14 +335,14 @@ def _check_kept(queries: Queries, found: Sequence[Canonical], moment: Moment) ->
     """Refuse instances of a past time whose data was removed since. Raises `DataTakenAway`."""
     if moment.seq is None:
         return
-    removed = queries.removed(canonical.uuid for canonical in found if canonical.uuid is not None)
+    removed = queries.instances.removed(canonical.uuid for canonical in found if canonical.uuid is not None)
     for canonical in found:
         if canonical.uuid in removed:
             raise _taken_away(queries, canonical.ref, canonical.uuid)
 
 
 def _taken_away(queries: Queries, ref: Ref, uuid: str) -> DataTakenAway:
-    if (found := queries.erasure_of(uuid)) is None:
+    if (found := queries.instances.erasure_of(uuid)) is None:
         return DataTakenAway(ref=ref, uuid=uuid)
     at, erasure = found
     return DataErased(ref=ref, uuid=uuid, when=when(at), reason=erasure.reason.rstrip("."))
@@ -399,7 +399,7 @@ def check_data_of(queries: Queries, instance: Instance, spec: DatasetSpec | None
         instance.ref,
         uuid=instance.uuid,
         manifest_uri=instance.manifest_uri,
-        **queries.data_facts([instance.uuid])[instance.uuid]._asdict(),
+        **queries.instances.data_facts([instance.uuid])[instance.uuid]._asdict(),
     )
     _readable(asset_of(instance.ref), [facts], spec)
 

@@ -50,7 +50,7 @@ def fire_arcs(engine: Engine, actor: str, aside: SetAside | None = None, *, head
         return []
     wanted: list[Ref] = []
     # Read after the head, so that each arc that was registered by then is among them.
-    if arcs := engine.queries.arcs():
+    if arcs := engine.queries.datasets.arcs():
         start = min(max(followed, arc.seq) if (arc.asset, arc.since) in kept.followed else arc.seq for arc in arcs)
         for after in range(start, min(head, start + MAX_STRETCHES * MAX_EVENTS), MAX_EVENTS):
             followed = min(head, after + MAX_EVENTS)
@@ -69,7 +69,7 @@ def _follow(
     engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str, aside: SetAside
 ) -> list[Ref]:
     names = {arc.asset for arc in arcs}
-    subscribers = _Subscribers(spec for spec in engine.queries.datasets().values() if spec.asset in names)
+    subscribers = _Subscribers(spec for spec in engine.queries.datasets.all().values() if spec.asset in names)
     wanted: list[Ref] = []
     for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq, aside):
         known = [arc for arc in arcs if arc_name(arc.asset) not in aside]
@@ -121,7 +121,7 @@ def _portions(
 ) -> Iterator[tuple[int, tuple[c.Published, ...]]]:
     """Pairs of the last event of a portion and its new live instances; an event is never divided."""
     portion: list[c.Published] = []
-    for event in engine.queries.events_named(PUBLISHING, after_seq, last_seq):
+    for event in engine.queries.events.named(PUBLISHING, after_seq, last_seq):
         found = [publication for publication in published_by(event) if subscribers.matters(publication.dataset)]
         if portion and len(portion) + len(found) > MAX_SOURCES:
             yield event.seq - 1, tuple(portion)

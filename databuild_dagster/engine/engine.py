@@ -129,7 +129,7 @@ class Engine:
         self.queries = Queries(store)
         self.ledger = Ledger(store)
         self.memory = ProcessMemory()
-        self._log_time = LogTime(self.heartbeats, self.queries)
+        self._log_time = LogTime(self.heartbeats, self.queries.events)
         #: Registrations of earlier decisions, which may have changed since.
         self._registered: dict[str, DatasetSpec | None] = {}
 
@@ -173,8 +173,8 @@ class Engine:
                 outcome = self._handled(work, command, self.new_id(), actor, answers)
                 moves = work.moves
                 work.flush()
-                tainted = self.queries.tainted_by(outcome.taint_id) if outcome.taint_id is not None else ()
-                found.append(Preview(outcome, self.queries.named_changes(moves), tainted))
+                tainted = self.queries.instances.tainted_by(outcome.taint_id) if outcome.taint_id is not None else ()
+                found.append(Preview(outcome, self.queries.events.named_changes(moves), tainted))
                 raise _TakenBack
 
         self._with_answers(command, attempt)
@@ -208,7 +208,7 @@ class Engine:
 
     def now(self, head: log.Head | None = None) -> float:
         """The time of a command that is handled now (`log_time`). `head` is the log's end, if the caller has it."""
-        return self._now(head or self.queries.head())
+        return self._now(head or self.queries.events.head())
 
     def note_time(self, now: float) -> None:
         """Note the log's time for processes that begin later, if the clock is behind."""

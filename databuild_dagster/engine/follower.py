@@ -81,7 +81,7 @@ class LogFollower(Generic[AnyCursor]):
 
         `head` is the log's end, if the caller has it: the followers of a tick share it.
         """
-        self.head = engine.queries.head().seq if head is None else head
+        self.head = engine.queries.events.head().seq if head is None else head
         self._queries = engine.queries
         self._name, self._kind, self._about = name, kind, about
         self._storage = storage or ProcessCursors(engine)
@@ -99,7 +99,7 @@ class LogFollower(Generic[AnyCursor]):
         self._kept = self._storage.load(self._name, self._kind)
         if self._kept is not None and self._kept.seq > self.head:
             # Another process may have come further since this look began.
-            self.head = self._queries.head().seq
+            self.head = self._queries.events.head().seq
         return self._kept if self._kept is not None and self._kept.seq <= self.head else None
 
     def keep(self, cursor: AnyCursor) -> None:
@@ -118,7 +118,7 @@ class LogFollower(Generic[AnyCursor]):
 
     def events(self, cursor: Cursor, names: Iterable[str]) -> list[Event]:
         """The events of some types in the stretch after a cursor."""
-        return self._queries.events_named(names, cursor.seq, self.last_seq(cursor)) if cursor.seq < self.head else []
+        return self._queries.events.named(names, cursor.seq, self.last_seq(cursor)) if cursor.seq < self.head else []
 
 
 class Step(NamedTuple, Generic[Entry]):
@@ -147,11 +147,11 @@ def all_touched(queries: Queries, events: Iterable[Event]) -> set[Ref]:
     all_of = [touched_refs(event) for event in events]
     refs = {ref for touched in all_of for ref in touched.refs}
     if job_runs := [job_run for touched in all_of for job_run in touched.job_runs]:
-        refs.update(ref for run in queries.job_runs_named(job_runs).values() for ref in run.refs)
+        refs.update(ref for run in queries.job_runs.named(job_runs).values() for ref in run.refs)
     if uuids := [uuid for touched in all_of for uuid in touched.uuids]:
-        refs.update(kept.ref for kept in queries.kept(uuids).values())
+        refs.update(kept.ref for kept in queries.instances.kept(uuids).values())
     for touched in all_of:
-        refs.update(queries.tainted_by(touched.taint_id) if touched.taint_id is not None else ())
+        refs.update(queries.instances.tainted_by(touched.taint_id) if touched.taint_id is not None else ())
     return refs
 
 

@@ -79,7 +79,7 @@ class Heartbeat(Beating):
         self._watched.difference_update(job_run_ids)
 
     def _watch(self) -> None:
-        for run in self._engine.queries.job_runs_of_launch(self._launch_id):
+        for run in self._engine.queries.job_runs.of_launch(self._launch_id):
             if run.id in self._watched and run.state not in OPEN_JOB_RUNS:
                 self._watched.discard(run.id)
                 why = f"it was ended from outside as {run.state.value}: {run.error or 'no reason given'}"

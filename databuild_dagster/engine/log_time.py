@@ -109,9 +109,9 @@ class StoreClock:
 class LogTime:
     """The time of a log in a process."""
 
-    def __init__(self, heartbeats: Heartbeats, queries: EventQueries) -> None:
+    def __init__(self, heartbeats: Heartbeats, events: EventQueries) -> None:
         self._heartbeats = heartbeats
-        self._queries = queries
+        self._events = events
         #: Seconds to add to the paced steady clock; None while the clock is not behind.
         self._ahead: float | None = None
 
@@ -122,7 +122,7 @@ class LogTime:
             if head_at - clock <= TOLERATED_SECONDS:
                 return max(clock, head_at)
             ahead = self._noted(passed)
-            if said := clock_is_behind(self._queries, head_at, clock):
+            if said := clock_is_behind(self._events, head_at, clock):
                 _log.warning("databuild: %s", said)
         ahead = max(ahead, head_at - passed)
         now = max(clock, head_at, passed + ahead)
@@ -140,21 +140,21 @@ class LogTime:
         return max(noted.get(_SHARED, 0.0) - passed, noted.get(_OWN, -passed))
 
 
-def clock_is_behind(queries: EventQueries, head_at: float, clock: float) -> str | None:
+def clock_is_behind(events: EventQueries, head_at: float, clock: float) -> str | None:
     """A warning if the clock is behind the log by more than a lease; once for each process and store."""
-    url = queries.url
+    url = events.url
     if head_at - clock <= LEASE_SECONDS or url in _warned:
         return None
     _warned.add(url)
     return (
-        f"The clock shows {when(clock)}, {head_at - clock:.0f} s before the last event of the log: {_first_ahead(queries, clock)} "
+        f"The clock shows {when(clock)}, {head_at - clock:.0f} s before the last event of the log: {_first_ahead(events, clock)} "
         "Time continues from the last event until the clock has caught up; check the clocks of all machines that build."
     )
 
 
-def _first_ahead(queries: EventQueries, clock: float) -> str:
+def _first_ahead(events: EventQueries, clock: float) -> str:
     """The first event that the clock has not come to: the clock of the process that recorded it ran ahead, or this clock is slow."""
-    ahead = queries.events(queries.seq_at(clock + LEASE_SECONDS), most=1)
+    ahead = events.after(events.seq_at(clock + LEASE_SECONDS), most=1)
     if not ahead:
         return "this one is slow."
     event = ahead[0]

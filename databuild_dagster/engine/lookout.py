@@ -77,7 +77,7 @@ class Lookout:
 
 def lookout_over_launches(engine: Engine, judge: Judge) -> Lookout:
     """A lookout that finds open launches by itself: a launch may begin and die between two ticks."""
-    return Lookout(engine, judge, lambda: [launch.launch_id for launch in engine.queries.open_launches()])
+    return Lookout(engine, judge, lambda: [launch.launch_id for launch in engine.queries.launches.open()])
 
 
 class LostBetween(NamedTuple):
@@ -93,7 +93,7 @@ def lose_silent(engine: Engine, judge: Judge, now: float) -> None:
     A process of this machine that is gone is left to the tick, which adopts what it has finished; what a silent process has finished
     is adopted by the next build of its refs (rule 6.9).
     """
-    for launch in engine.queries.open_launches():
+    for launch in engine.queries.launches.open():
         why = judge.why_silent(launch, now)
         if why and engine.handle(LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events:
             lost = engine.memory.of(LostBetween, dict[str, LostBetween])

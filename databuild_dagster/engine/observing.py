@@ -25,7 +25,7 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[Ref]) -> list[Ref]:
     A refused change does not count, because a plan would wait for its effect without end. The store is read before Dagster,
     and a taint names the instance that was read: otherwise a slow observer would taint what a second observer recorded meanwhile.
     """
-    known_before = engine.queries.canonical(refs)
+    known_before = engine.queries.canonical.of(refs)
     seen = foreign.observe(tuple(refs))
     arrivals: dict[Ref, Arrival] = {}
     gone: dict[Ref, str] = {}
@@ -38,7 +38,7 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[Ref]) -> list[Ref]:
         elif not observation.live and known.state is InstanceState.LIVE:
             gone[ref] = observation.reason or "Dagster has no materialization of it any more"
     recorded = _arrive(engine, arrivals, {ref: known_before[ref].uuid for ref in arrivals})
-    for ref, known in engine.queries.canonical(list(gone)).items():
+    for ref, known in engine.queries.canonical.of(list(gone)).items():
         if known == known_before[ref] and known.uuid is not None:
             outcome = _unless_refused(engine, TaintPartitions(uuids=(known.uuid,), reason=gone[ref]))
             recorded += [ref] if outcome is not None and outcome.events else []

@@ -162,7 +162,7 @@ def is_superseded(engine: Engine, location: str, fingerprint: str, present: str)
 
 def absences_of(engine: Engine, assets: Iterable[str]) -> list[Absence]:
     """The absences of the locations that build `assets`, by name."""
-    datasets = engine.queries.datasets()
+    datasets = engine.queries.datasets.all()
     specs = [spec for spec in datasets.values() if spec.asset in set(assets) and spec.kind.is_built]
     found = [absence_of(engine, location) for location in sorted({spec.location for spec in specs})]
     return [absence for absence in found if absence is not None]

@@ -46,7 +46,7 @@ def outages(engine: Engine, location: str | None = None) -> list[tuple[Surroundi
     """The open outages and holds of a location, or of all, the oldest first."""
     return [
         (_NAMES[aside.kind][aside.name], aside)
-        for aside in engine.queries.set_aside()
+        for aside in engine.queries.planning.set_aside()
         if location in (None, aside.location) and aside.name in _NAMES.get(aside.kind, ())
     ]
 

@@ -302,7 +302,7 @@ def _due_siblings(this: Pass, datasets: Mapping[int, DatasetSpec], due: Sequence
     } - {ref.ref for ref in due}
     if not siblings:
         return []
-    found = this.engine.queries.due_among(siblings, datasets, now, this.limits.due_refs)
+    found = this.engine.queries.planning.due_among(siblings, datasets, now, this.limits.due_refs)
     return [ref for ref in found.refs if ref.ref in siblings]
 
 
@@ -377,7 +377,7 @@ class DueLooks:
 
     def __init__(self, engine: Engine, name: str, serving: Collection[Ref] | None = None) -> None:
         queries = engine.queries
-        self._due = queries.due_refs if serving is None else partial(queries.due_among, serving)
+        self._due = queries.planning.due_refs if serving is None else partial(queries.planning.due_among, serving)
         self._places: dict[int, int] = engine.memory.of((DueLooks, name), dict)
 
     def look(self, dataset_ids: Iterable[int], now: float, most: int) -> DueLook:
@@ -462,12 +462,12 @@ def held_back(
     here = {ref.ref for ref in due}
     learned = [
         need
-        for need in engine.queries.learned_inputs(asking, now)
+        for need in engine.queries.planning.learned_inputs(asking, now)
         if need.code_version == datasets[asking[need.by].dataset_id].code_version
         and HOLDS[_coming(need, here), _is_as_urgent(need, asking[need.by])] is not LaunchHold.NO
     ]
     waiting = [need.ref for need in learned if need.state is InstanceState.UPSTREAM_BUILDING]
-    needs = [*learned, *(engine.queries.waited_for(waiting, now) if waiting else ())]
+    needs = [*learned, *(engine.queries.planning.waited_for(waiting, now) if waiting else ())]
     # Launched now, unless a learned input holds.
     undecided = {need.by for need in learned}
     holding = {need.ref for need in needs if HOLDS[_coming(need, here, undecided), True] is LaunchHold.YES}

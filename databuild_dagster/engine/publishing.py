@@ -54,13 +54,13 @@ def published_by(event: e.Event) -> Iterator[Publication]:
 
 def publications(queries: Queries, after_seq: int, last_seq: int) -> list[Publication]:
     """The publications in a stretch of the log, without instances that were born with a downstream taint (rule 7.3)."""
-    events = queries.events_named(PUBLISHING, after_seq, last_seq)
+    events = queries.events.named(PUBLISHING, after_seq, last_seq)
     found = [
         publication._replace(manifest=queries.places.whole(publication.manifest))
         for event in events
         for publication in published_by(event)
     ]
-    never_seen = queries.tainted_at_birth(publication.uuid for publication in found)
+    never_seen = queries.instances.tainted_at_birth(publication.uuid for publication in found)
     return [publication for publication in found if publication.uuid not in never_seen]
 
 
@@ -68,7 +68,7 @@ def published_stretches(queries: Queries, after_seq: int, *, follow: bool) -> It
     """Pairs of the last event of a stretch and its publications, to the end of the log; with `follow`, without end."""
     pause = threading.Event()
     while True:
-        head = queries.head().seq
+        head = queries.events.head().seq
         while after_seq < head:
             last_seq = min(head, after_seq + MAX_EVENTS)
             yield last_seq, publications(queries, after_seq, last_seq)

@@ -41,7 +41,7 @@ class Definitions:
     """The partitions definitions that a dataset has had, by the seq of their registration."""
 
     def __init__(self, queries: Queries, asset: str) -> None:
-        events = queries.events_named(names_of(DatasetRegistered), 0, queries.head().seq)
+        events = queries.events.named(names_of(DatasetRegistered), 0, queries.events.head().seq)
         found = [
             (event.seq, spec.partitions)
             for event in events
@@ -80,7 +80,7 @@ def moved_of(
     engine: Engine, spec: DatasetSpec, canonical: Collection[Canonical], definitions: Definitions
 ) -> list[Canonical]:
     """The instances whose key meant a different window when they were begun."""
-    born = engine.queries.seqs_of([one.uuid for one in canonical if one.uuid is not None])
+    born = engine.queries.instances.seqs_of([one.uuid for one in canonical if one.uuid is not None])
     return [
         one
         for one in canonical
@@ -119,14 +119,14 @@ def _may_change(engine: Engine, spec: DatasetSpec, present: Mapping[str, Dataset
     if (now := present.get(spec.asset)) is not None:
         return now.partitions != spec.partitions
     # It may have been there before.
-    return bool(engine.queries.states_of_dataset(spec.asset))
+    return bool(engine.queries.canonical.states_of_dataset(spec.asset))
 
 
 def _ended(engine: Engine, spec: DatasetSpec, definitions: Definitions, actor: str) -> tuple[int, int]:
     """Cancel and taint; the number of instances that readers lose by that, and by keys that are gone."""
     why = why_moved(spec.asset)
     for race in range(_MAX_RACES):
-        canonical = engine.queries.canonical_of_dataset(spec.asset)
+        canonical = engine.queries.canonical.of_dataset(spec.asset)
         gone = engine.catalog.left_out(spec, [partition_key_of(one.ref) for one in canonical])
         stay = [one for one in canonical if partition_key_of(one.ref) not in gone]
         moved = moved_of(engine, spec, stay, definitions)
@@ -141,7 +141,7 @@ def _ended(engine: Engine, spec: DatasetSpec, definitions: Definitions, actor: s
             if race == _MAX_RACES - 1:
                 raise
     was_live = {one.uuid: one.state for one in moved if one.live_at is not None and one.uuid is not None}
-    taints = engine.queries.taints_in_force(was_live)
+    taints = engine.queries.instances.taints_in_force(was_live)
     live = [uuid for uuid, state in was_live.items() if state is InstanceState.LIVE]
     # Another taint may be taken back.
     marked = {uuid for uuid, found in taints.items() if why in {taint.reason for taint in found}}
@@ -228,9 +228,9 @@ def register(
     needed = set(building)
     yields_for = None if is_asked else needed
     if declared is None or declared != datasets:
-        registered = _register_own(engine, location, datasets, engine.queries.head(), yields_for)
+        registered = _register_own(engine, location, datasets, engine.queries.events.head(), yields_for)
     elif not is_current:
-        head, is_news = engine.queries.news(_REGISTERING, registered.head.seq)
+        head, is_news = engine.queries.events.news(_REGISTERING, registered.head.seq)
         # A log that ends earlier is another log; and the other version may have ended.
         is_news = is_news or head.seq < registered.head.seq or bool(registered.left)
         if is_news:
@@ -252,7 +252,7 @@ def _register_own(
     `yields_for` are the assets that are needed as declared; None if all are recorded in any case.
     """
     for races in range(1, MAX_RACES + 1):
-        known = engine.queries.datasets()
+        known = engine.queries.datasets.all()
         present = {spec.asset: spec for spec in known.values()}
         standings = {spec.asset: standing_of(spec, present.get(spec.asset)) for spec in datasets}
         own = {spec.asset: spec for spec in datasets if standings[spec.asset] is Standing.OWN}
@@ -305,7 +305,7 @@ def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpe
 
     Assets that a code location has registered stay in it.
     """
-    known = engine.queries.datasets()
+    known = engine.queries.datasets.all()
     own = {spec.asset: spec for spec in known.values() if spec.location == location}
     of_others = {spec.asset for spec in known.values() if spec.location != location}
     new = {spec.asset: spec for spec in datasets if spec.asset not in of_others}
@@ -328,4 +328,4 @@ def _recorded(
     actor = f"code location {location}"
     redefined = end_moved(engine, own.values(), known.values(), head, actor)
     events = engine.handle(RegisterDatasets(location=location, datasets=tuple(own.values())), actor=actor).events
-    return engine.queries.datasets(), Head(events[-1].seq, events[-1].at) if events else head, redefined
+    return engine.queries.datasets.all(), Head(events[-1].seq, events[-1].at) if events else head, redefined

@@ -134,7 +134,8 @@ class Plannable(NamedTuple):
 
     def with_states(self, engine: Engine, aside: SetAside) -> tuple[list[DueRef], dict[Ref, InstanceState | None]]:
         """The states of the inputs, and the due refs without the refs that have a live input whose row is missing (rule 3.5)."""
-        states, damaged = engine.queries.input_states(dict.fromkeys(chain.from_iterable(self.inputs.values())))
+        inputs = dict.fromkeys(chain.from_iterable(self.inputs.values()))
+        states, damaged = engine.queries.canonical.input_states(inputs)
         if not damaged:
             return self.due, states
         for ref in self.due:
@@ -186,7 +187,7 @@ class AsideReasons:
 
     def __init__(self, engine: Engine, location: str, datasets: Mapping[int, DatasetSpec]) -> None:
         self._engine, self._location, self._datasets = engine, location, datasets
-        self._known = engine.queries.reasons(location)
+        self._known = engine.queries.planning.reasons(location)
         #: For the tick.
         self.aside = SetAside({} if self._is_new(datasets) else self._resting())
 
@@ -213,7 +214,7 @@ class AsideReasons:
         tried = [name for name in aside if name not in aside.resting]
         left = {name: kind for name, (kind, _) in known.items() if name not in aside and name not in aside.planned}
         refs = [Ref(name) for name, kind in left.items() if kind is Subject.REF]
-        due = self._engine.queries.marked_due(refs) if refs else set()
+        due = self._engine.queries.planning.marked_due(refs) if refs else set()
         kept = {name for name, kind in left.items() if not self._is_over(kind, name, due)}
         ended = sorted(name for name in known if name not in aside and name not in kept)
         found = {name: (aside.kinds.get(name, Subject.REF), aside[name]) for name in tried}
@@ -261,7 +262,7 @@ def record_files(
     found = {str(ref): (Subject.LOT, one_line(lots[ref])) for ref in sorted(lots)}
     found |= {f"{boundary.asset}@{one_line(path, None)}": (Subject.FILE, files[path]) for path in sorted(files)}
     found = dict(list(found.items())[:MAX_OF_FOLDER])
-    of_boundary = engine.queries.set_aside_of_boundary(boundary.asset)
+    of_boundary = engine.queries.planning.set_aside_of_boundary(boundary.asset)
     known = {aside.name: (aside.kind, aside.reason) for aside in of_boundary if aside.location == boundary.location}
     ended = [name for name in known if name not in found] if is_whole else []
     _record(engine, boundary.location, known, found, ended, actor)
@@ -272,7 +273,7 @@ class TableReasons:
 
     def __init__(self, engine: Engine, location: str) -> None:
         self._engine, self._location = engine, location
-        reasons = engine.queries.reasons(location)
+        reasons = engine.queries.planning.reasons(location)
         self._known = {name: found for name, found in reasons.items() if found[0] is Subject.TABLE}
         self._resting = set(_resting(engine, location)) if self._known else set()
 

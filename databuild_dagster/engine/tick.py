@@ -108,15 +108,15 @@ def tick(this: Pass) -> TickReport:
     """Judge the open launches, then launch the due refs."""
     engine = this.engine
     # One look at the log's end for all followers: the next tick handles later events.
-    head = engine.queries.head() if this.head is None else this.head
-    engine.queries.check_head(head)
+    head = engine.queries.events.head() if this.head is None else this.head
+    engine.queries.events.check_head(head)
     now = engine.now(head)
     engine.note_time(now)
     this.judge.look(engine.steady())
     note_tick(engine, this.location, this.limits, this.interval_seconds)
     forget_old_heartbeats(engine)
     report = TickReport(began_at=head.seq)
-    datasets = engine.queries.datasets() if this.datasets is None else this.datasets
+    datasets = engine.queries.datasets.all() if this.datasets is None else this.datasets
     reasons = AsideReasons(engine, this.location, datasets)
     report.set_aside = aside = reasons.aside
     for launch_id, lost in lost_between_ticks(engine).items():
@@ -125,11 +125,11 @@ def tick(this: Pass) -> TickReport:
             with aside.guard(launch_name(launch_id), kind=Subject.LAUNCH):
                 this.launcher.fail_dagster_run(lost.dagster_run_id, f"databuild: the launch is lost: {lost.why}")
     _end_overdue(engine, now, report)
-    if open_launches := engine.queries.open_launches():
+    if open_launches := engine.queries.launches.open():
         with aside.guard(OF_LAUNCHES, kind=Subject.QUESTION):
             _look_after(this, open_launches, now, report)
-        open_launches = engine.queries.open_launches()
-        head = engine.queries.head()
+        open_launches = engine.queries.launches.open()
+        head = engine.queries.events.head()
         # A ref that was lost just now may be retried at once.
         now = engine.now(head)
     with aside.guard("the Dagster runs that wait", kind=Subject.QUESTION):
@@ -159,7 +159,7 @@ def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
 
     Deadlines first: a want that expires at the same time has missed its deadline too.
     """
-    expiring, late = engine.queries.overdue_wants(now, MAX_OVERDUE_WANTS)
+    expiring, late = engine.queries.wants.overdue(now, MAX_OVERDUE_WANTS)
     aside = report.set_aside
     if late:
         report.sla_missed += aside.in_parts(late, partial(_ended, engine, c.MissSlas), _want_name, Subject.WANT)
@@ -287,7 +287,7 @@ def _declare_lost(
         if run_id := launch.dagster_run_id or (dagster_run.dagster_run_id if dagster_run else None):
             again: list[str] = []
             if dagster_run is not None and dagster_run.status is DagsterRunStatus.CANCELED:
-                runs = this.engine.queries.job_runs_of_launch(launch.launch_id)
+                runs = this.engine.queries.job_runs.of_launch(launch.launch_id)
                 again = built_again(this.engine, [ref for run in runs for ref in run.refs])
             message = f"databuild: the launch is lost: {why}"
             this.launcher.fail_dagster_run(run_id, ". ".join([message, *again]))
@@ -297,7 +297,7 @@ def _why_no_order(engine: Engine, launch: LaunchView) -> str | None:
     """Why Dagster would refuse the order, and other orders with it: its location no longer has such an asset or partition."""
     for run in _queued(engine, launch):
         for ref in run.refs:
-            dataset = engine.queries.dataset(asset_of(ref))
+            dataset = engine.queries.datasets.get(asset_of(ref))
             if dataset is None or dataset.location != launch.location:
                 return f"{asset_of(ref)} is not an asset of location {launch.location} any longer"
             if why := engine.catalog.why_not(dataset, partition_key_of(ref)):
@@ -310,7 +310,7 @@ def _are_served(this: Pass, launch: LaunchView) -> list[bool]:
     if this.serving is None:
         return [True]
     runs = [run.refs for run in _queued(this.engine, launch)]
-    served = this.engine.queries.served_among(this.serving, chain.from_iterable(runs))
+    served = this.engine.queries.planning.served_among(this.serving, chain.from_iterable(runs))
     return [not served.isdisjoint(refs) for refs in runs]
 
 
@@ -318,7 +318,7 @@ def _adopt(this: Pass, launch: LaunchView, aside: SetAside) -> list[str]:
     """Record the success of lost job runs of this location whose data is complete (rule 6.9)."""
     if this.remains is None or launch.location != this.location:
         return []
-    runs = [run for run in this.engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
+    runs = [run for run in this.engine.queries.job_runs.of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
     adopted: list[str] = []
     for run in runs:
         # What cannot be read has not finished: its folder stays for `gc --leftovers`.
@@ -330,12 +330,12 @@ def _adopt(this: Pass, launch: LaunchView, aside: SetAside) -> list[str]:
 
 
 def _dataset_of(engine: Engine, launch: LaunchView) -> DatasetSpec | None:
-    runs = engine.queries.job_runs_of_launch(launch.launch_id)
-    return engine.queries.dataset(asset_of(runs[0].refs[0])) if runs else None
+    runs = engine.queries.job_runs.of_launch(launch.launch_id)
+    return engine.queries.datasets.get(asset_of(runs[0].refs[0])) if runs else None
 
 
 def _queued(engine: Engine, launch: LaunchView) -> list[JobRunView]:
-    return [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.QUEUED]
+    return [run for run in engine.queries.job_runs.of_launch(launch.launch_id) if run.state is JobRunState.QUEUED]
 
 
 def _order_again(engine: Engine, launch: LaunchView, dataset: DatasetSpec | None) -> LaunchOrder:
@@ -372,7 +372,7 @@ def _follow_plain(
         _handle(engine, start)
     if not dagster_run.status.ended:
         return
-    runs = [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
+    runs = [run for run in engine.queries.job_runs.of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
     for run in runs:
         _handle(engine, _end_of_plain(engine, run, dagster_run, foreign))
 
@@ -382,7 +382,7 @@ def _end_of_plain(engine: Engine, run: JobRunView, dagster_run: DagsterRunState,
     if dagster_run.status is DagsterRunStatus.CANCELED:
         return c.CancelJobRuns(job_run_ids=(run.id,), reason=f"Dagster run {dagster_run.dagster_run_id} was canceled")
     seen = foreign.observe(run.refs)
-    known = engine.queries.canonical(run.refs)
+    known = engine.queries.canonical.of(run.refs)
     not_live = [ref for ref in run.refs if not seen[ref].live or seen[ref].origin == known[ref].known_origin]
     if not not_live:
         outputs = tuple(OutputFact(ref=ref, origin=seen[ref].origin) for ref in run.refs)
@@ -411,7 +411,7 @@ def give_up_for_ended(
     if not waiting:
         return []
     known = list(waiting)
-    still = engine.queries.still_waiting(known)
+    still = engine.queries.job_runs.still_waiting(known)
     # The builds of the others have ended, or they have given up themselves.
     _forget(waiting, [run_id for run_id in known if run_id not in still])
     asked = [run_id for run_id in known if run_id in still][:MAX_DAGSTER_RUNS]
@@ -448,7 +448,8 @@ def _why_ended(dagster_run: DagsterRunState | None, judge: Judge) -> str | None:
 
 def _waiting(engine: Engine, head: int | None) -> dict[str, None]:
     follower = LogFollower(engine, "ended waiters", _Watch, head=head)
-    watch = follower.load() or _Watch(follower.head, waiting=dict.fromkeys(engine.queries.scan_waiting_dagster_runs()))
+    job_runs = engine.queries.job_runs
+    watch = follower.load() or _Watch(follower.head, waiting=dict.fromkeys(job_runs.scan_waiting_dagster_runs()))
     for event in follower.events(watch, ("PartitionDelegated",)):
         assert isinstance(event.fact, e.PartitionDelegated)
         # Requesters that begin to wait; `still_waiting` leaves out those of wants.

@@ -118,7 +118,7 @@ def _bounded(kind: type[T], run: JobRun, **others: object) -> T:
 def bounded_history(queries: Queries, ref: Ref, most: int) -> list[BoundedInstance]:
     """The newest instances of a ref, the oldest first."""
     found = history_of(queries, ref, most, MAX_REFS + 1)
-    cut = queries.n_inputs_of(instance.uuid for instance in found if len(instance.inputs) > MAX_REFS)
+    cut = queries.instances.n_inputs_of(instance.uuid for instance in found if len(instance.inputs) > MAX_REFS)
     return [bounded_instance(instance, cut.get(instance.uuid)) for instance in found]
 
 
@@ -142,7 +142,7 @@ def bounded_canonical(queries: Queries, found: Canonical, seq: int | None) -> Bo
         canonical,
         origin=canonical.origin and "outside",
         inputs=canonical.inputs[:MAX_REFS],
-        n_inputs=queries.n_inputs_of([canonical.uuid])[canonical.uuid] if n_inputs > MAX_REFS else n_inputs,
+        n_inputs=queries.instances.n_inputs_of([canonical.uuid])[canonical.uuid] if n_inputs > MAX_REFS else n_inputs,
         waits_for=canonical.waits_for[:MAX_REFS],
         n_waits_for=len(canonical.waits_for),
     )

@@ -104,7 +104,7 @@ def calendar_of(
     else:
         cells = _grouped(queries, dataset.asset, expected, level)
     grid = grid_of(cells, within, len(keys), offset, is_grouped=level is not None)
-    return {"dataset": dataset.asset, "is_arc": queries.is_arc(dataset.asset), **grid}
+    return {"dataset": dataset.asset, "is_arc": queries.datasets.is_arc(dataset.asset), **grid}
 
 
 def grid_of(cells: Sequence[CellShape], within: str, n: int, offset: int, *, is_grouped: bool) -> GridShape:
@@ -171,7 +171,7 @@ def level_of(keys: Sequence[str | None], n_within: int) -> int | None:
 
 def _grouped(queries: Queries, asset: str, expected: Mapping[str, int], level: int) -> list[CellShape]:
     found: dict[str, Counter[str]] = {beginning: Counter() for beginning in expected}
-    for group in queries.marked_groups(asset, level):
+    for group in queries.canonical.marked_groups(asset, level):
         if group.beginning in found:
             found[group.beginning][mark_of_state(group.state, is_wanted=group.is_wanted)] += group.n
     for beginning, n in expected.items():

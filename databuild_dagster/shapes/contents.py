@@ -54,7 +54,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 def contents_of(queries: Queries, uuid: str) -> Contents:
     """The contents of an instance. Raises `NotFound`."""
-    instance = queries.instance(uuid, most_inputs=0)
+    instance = queries.instances.get(uuid, most_inputs=0)
     if instance is None:
         raise NotFound(kind="instance", name=uuid)
     if instance.manifest_uri is None:
@@ -66,7 +66,7 @@ def contents_of(queries: Queries, uuid: str) -> Contents:
     try:
         warehouse = Warehouse.of_manifest(instance.manifest_uri, asset)
         manifest = read_manifest(warehouse, asset, uuid)
-        check_recorded(warehouse, manifest, queries.data_facts([uuid])[uuid])
+        check_recorded(warehouse, manifest, queries.instances.data_facts([uuid])[uuid])
     except NO_FILES as error:
         return Contents(uuid, note=unreadable_note(error))
     files = [ShownFile(PurePosixPath(file.uri).name, file.bytes, file.rows) for file in manifest.files[:MAX_FILES]]
@@ -81,5 +81,5 @@ def unreadable_note(error: Exception) -> str:
 
 def allows_sample(queries: Queries, asset: str) -> bool:
     """The author of an asset lets its rows be shown."""
-    dataset = queries.dataset(asset)
+    dataset = queries.datasets.get(asset)
     return dataset is not None and dataset.sample is True

@@ -41,7 +41,7 @@ class ShownEvent(msgspec.Struct, frozen=True):
 def event_shapes(queries: Queries, events: Sequence[e.Event]) -> list[ShownEvent]:
     """Events in their order; the refs of all job runs are looked up at once."""
     named = [(event, list(_refs(event)), list(_job_runs(event))) for event in events]
-    job_runs = queries.job_runs_named({id for _, _, ids in named for id in ids[:MAX_NAMED]})
+    job_runs = queries.job_runs.named({id for _, _, ids in named for id in ids[:MAX_NAMED]})
     found: list[ShownEvent] = []
     for event, refs, ids in named:
         of_runs = (ref for id in ids[:MAX_NAMED] if id in job_runs for ref in job_runs[id].refs)
@@ -111,14 +111,17 @@ class Failures(msgspec.Struct, frozen=True):
 
 def newest_failures(queries: Queries) -> Failures:
     """The refs that failed by themselves and are failed now, the last failure first."""
-    n, found = queries.failed_first(MAX_FAILURES)
-    failures = [FirstFailure(ref, one_line(why or _NO_REASON), queries.n_failed_because_of(ref)) for ref, why in found]
+    canonical = queries.canonical
+    n, found = canonical.failed_first(MAX_FAILURES)
+    failures = [
+        FirstFailure(ref, one_line(why or _NO_REASON), canonical.n_failed_because_of(ref)) for ref, why in found
+    ]
     alike = [
-        Alike(group.refs, group.n, one_line(group.why or _NO_REASON), queries.n_failed_because_of(group.refs[0]))
-        for group in queries.failed_alike(MAX_FAILURES)
+        Alike(group.refs, group.n, one_line(group.why or _NO_REASON), canonical.n_failed_because_of(group.refs[0]))
+        for group in canonical.failed_alike(MAX_FAILURES)
     ]
     retrying = [
         Retrying(group.refs, group.n, one_line(group.why or _NO_REASON), group.attempts, MAX_ATTEMPTS)
-        for group in queries.retried_alike(MAX_FAILURES)
+        for group in canonical.retried_alike(MAX_FAILURES)
     ]
     return Failures(failures, alike, retrying, n)

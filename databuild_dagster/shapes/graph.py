@@ -50,11 +50,11 @@ class Lineage(msgspec.Struct, frozen=True):
 
 def lineage_of(queries: Queries, uuid: str) -> Lineage:
     """The neighbours of an instance. Raises `NotFound`."""
-    instance = queries.instance(uuid, MAX_NEIGHBOURS)
+    instance = queries.instances.get(uuid, MAX_NEIGHBOURS)
     if instance is None:
         raise NotFound(kind="instance", name=uuid)
-    n_consumers, consumers = queries.built_from(uuid, MAX_NEIGHBOURS)
-    n_inputs, inputs = queries.n_inputs_of([uuid]).get(uuid, 0), queries.instances_named(instance.inputs)
+    n_consumers, consumers = queries.instances.built_from(uuid, MAX_NEIGHBOURS)
+    n_inputs, inputs = queries.instances.n_inputs_of([uuid]).get(uuid, 0), queries.instances.named(instance.inputs)
     return Lineage(uuid, instance.ref, n_inputs, neighbours(inputs), n_consumers, neighbours(consumers))
 
 
@@ -115,7 +115,7 @@ class _Look(Protocol):
 
 def graph_around(queries: Queries, uuid: str, levels: int, seq: int | None = None) -> Graph:
     """The graph with so many levels on both sides, now or when `seq` was the last event. Raises `NotFound`, `NotMadeYet`."""
-    made = queries.instances_named([uuid])
+    made = queries.instances.named([uuid])
     if not made:
         raise NotFound(kind="instance", name=uuid)
     made_seq = made[0].seq
@@ -138,16 +138,16 @@ class _Now:
         self._queries = queries
 
     def instances(self, uuids: Iterable[str]) -> Sequence[Neighbour]:
-        return self._queries.instances_named(uuids)
+        return self._queries.instances.named(uuids)
 
     def inputs(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]:
-        return self._queries.inputs_of(uuids, MAX_EDGES + 1)
+        return self._queries.instances.inputs_of(uuids, MAX_EDGES + 1)
 
     def uses(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]:
-        return self._queries.uses_of(uuids, MAX_EDGES + 1)
+        return self._queries.instances.uses_of(uuids, MAX_EDGES + 1)
 
     def n_reached(self, middle: Neighbour) -> int:
-        return self._queries.live_built_from([middle.ref] if middle.canonical else [], [middle.uuid])
+        return self._queries.instances.live_built_from([middle.ref] if middle.canonical else [], [middle.uuid])
 
 
 class _Then:
@@ -156,16 +156,16 @@ class _Then:
         self._seq = seq
 
     def instances(self, uuids: Iterable[str]) -> Sequence[Neighbour]:
-        return self._queries.instances_at(uuids, self._seq)
+        return self._queries.instances.at(uuids, self._seq)
 
     def inputs(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]:
-        return self._queries.inputs_at(uuids, MAX_EDGES + 1, self._seq)
+        return self._queries.instances.inputs_at(uuids, MAX_EDGES + 1, self._seq)
 
     def uses(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]:
-        return self._queries.uses_at(uuids, MAX_EDGES + 1, self._seq)
+        return self._queries.instances.uses_at(uuids, MAX_EDGES + 1, self._seq)
 
     def n_reached(self, middle: Neighbour) -> int:
-        return self._queries.n_live_built_from_at(middle.uuid, self._seq)
+        return self._queries.instances.n_live_built_from_at(middle.uuid, self._seq)
 
 
 class _Graph:

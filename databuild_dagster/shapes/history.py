@@ -48,7 +48,7 @@ class ShownInstance(msgspec.Struct, frozen=True):
 
 def history_of(queries: Queries, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None) -> list[ShownInstance]:
     """The instances of a ref, or the newest `most`, oldest first, each with all inputs or the first `most_inputs`."""
-    instances = queries.history(ref, most, most_inputs)
+    instances = queries.instances.history(ref, most, most_inputs)
     askers = who_asked(queries, [instance.uuid for instance in instances])
     reasons = _reasons(queries, instances)
     return [
@@ -65,10 +65,10 @@ def history_of(queries: Queries, ref: Ref, most: int = MAX_SEQ, most_inputs: int
 
 def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str | None]:
     """Why each is in its state, or is not what readers see any more."""
-    taints = queries.taints_in_force(instance.uuid for instance in instances)
+    taints = queries.instances.taints_in_force(instance.uuid for instance in instances)
     place_of_now = next((place for place, instance in enumerate(instances) if instance.canonical), None)
     silent = {instance.uuid: instance.job_run for instance in instances if not instance.reason}
-    missed, job_runs = queries.missed(silent), queries.job_runs_named(silent.values())
+    missed, job_runs = queries.instances.missed(silent), queries.job_runs.named(silent.values())
     reasons: dict[str, str | None] = {}
     for place, instance in enumerate(instances):
         words = ["data removed"] if instance.manifest_state == REMOVED else []

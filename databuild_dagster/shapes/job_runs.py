@@ -62,11 +62,11 @@ def find_job_runs(
 
     Raises `UnknownAsset`, `UnknownPartition`, and `NotFound` for a job: a misspelled name has no job runs either.
     """
-    found = queries.job_runs(which, open_only=open_only, most=most)
+    found = queries.job_runs.newest(which, open_only=open_only, most=most)
     if not found and which.ref is not None:
         check_partition(queries, catalog, which.ref)
     if not found and which.job is not None:
-        queries.check_job(which.job)
+        queries.job_runs.check_job(which.job)
     return found
 
 
@@ -92,14 +92,14 @@ class JobRunReport(JobRun, frozen=True):
 
 
 def job_run_report(queries: Queries, name: str) -> JobRunReport:
-    """A job run by its id, or the end of it, in the shape of `job-run show`. Raises as `full_id`."""
-    job_run = queries.job_run(queries.full_id(IdKind.JOB_RUN, name))
+    """A job run by its id, or the end of it, in the shape of `job-run show`. Raises as `IdQueries.full`."""
+    job_run = queries.job_runs.get(queries.ids.full(IdKind.JOB_RUN, name))
     assert job_run is not None, "the id is one of a job run"
     (build,) = builds_of(queries, [job_run])
-    missed = queries.missed(job_run.instances)
+    missed = queries.instances.missed(job_run.instances)
     outputs = [
         extended(Output, instance, why=instance.reason, missed=missed.get(instance.uuid, ()))
-        for instance in queries.instances_named(job_run.instances)
+        for instance in queries.instances.named(job_run.instances)
     ]
     return extended(JobRunReport, job_run, build, outputs=outputs)
 
@@ -112,7 +112,7 @@ def builds_of(queries: Queries, job_runs: Sequence[JobRunView]) -> list[Build]:
     for job_run in job_runs:
         asset = asset_of(job_run.refs[0])
         if asset not in usual:
-            spans = queries.launch_spans(asset)
+            spans = queries.launches.spans(asset)
             usual[asset] = median(span.seconds for span in spans) if spans else None
         asked = [asker for uuid in job_run.instances[:1] for asker in askers[uuid] if asker.source != DERIVATIVE]
         names = list(dict.fromkeys(asker.actor for asker in asked))[:MAX_ASKERS]
@@ -144,14 +144,14 @@ class Waiting(NamedTuple):
 
 
 def cancel_command(queries: Queries, names: Iterable[str], *, reason: str, retry: bool) -> CancelJobRuns:
-    """The command for job runs, named by their ids or the ends of their ids. Raises as `full_id`."""
-    ids = tuple(queries.full_id(IdKind.JOB_RUN, name) for name in names)
+    """The command for job runs, named by their ids or the ends of their ids. Raises as `IdQueries.full`."""
+    ids = tuple(queries.ids.full(IdKind.JOB_RUN, name) for name in names)
     return CancelJobRuns(job_run_ids=ids, reason=reason, keep_wants=retry, fail_missed=not retry)
 
 
 def waiting_for(queries: Queries, command: CancelJobRuns) -> Waiting:
     """Who waits for the outputs, before the command fails them; empty if they are built again."""
-    refs = queries.waiting_for(_looked_at(queries, command))
+    refs = queries.planning.waiting_for(_looked_at(queries, command))
     return Waiting(refs, wants_of(queries, refs))
 
 
@@ -188,4 +188,4 @@ def _looked_at(queries: Queries, command: CancelJobRuns) -> list[Ref]:
 
 
 def _job_runs(queries: Queries, command: CancelJobRuns) -> list[JobRunView]:
-    return [known for id in command.job_run_ids if (known := queries.job_run(id))]
+    return [known for id in command.job_run_ids if (known := queries.job_runs.get(id))]

@@ -40,10 +40,10 @@ class ShownMetrics(msgspec.Struct, frozen=True):
 
 
 def entries_of_request(ledger: Ledger, queries: Queries, name: str, most: int) -> list[LedgerEntry]:
-    """The entries of a request, a Dagster run or a launch, in full or by the end of its id. Raises as `full_id`."""
+    """The entries of a request, a Dagster run or a launch, in full or by the end of its id. Raises as `IdQueries.full`."""
     entries = ledger.of_requester(name, most=most)
     if not entries:
-        full = queries.full_id(IdKind.REQUEST, name)
+        full = queries.ids.full(IdKind.REQUEST, name)
         entries = ledger.of_requester(full, most=most) or ledger.of_launch(full, most=most)
     return entries
 

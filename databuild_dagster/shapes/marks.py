@@ -50,9 +50,9 @@ def mark_of_state(state: InstanceState | None, *, is_wanted: bool) -> str:
 def marks_of(queries: Queries, refs: Iterable[Ref]) -> dict[Ref, str]:
     """The mark of each ref."""
     named = list(refs)
-    marked = queries.marked(named)
+    marked = queries.canonical.marked(named)
     live = [found.uuid for found in marked if found.state is InstanceState.LIVE and found.uuid is not None]
-    stale = queries.stale(live) if live else set()
+    stale = queries.instances.stale(live) if live else set()
     return dict.fromkeys(named, MISSING) | {found.ref: _mark(found, stale) for found in marked}
 
 

@@ -42,5 +42,5 @@ def outages_with_refs(engine: Engine) -> list[Outage]:
 
 
 def _n_waiting(engine: Engine, what: Surrounding, location: str) -> int:
-    datasets = [id for id, spec in engine.queries.datasets(location).items() if what in needs_of(spec)]
-    return len(engine.queries.due_refs(datasets, engine.now() + MAX_BACKOFF_SECONDS, MAX_COUNTED).refs)
+    datasets = [id for id, spec in engine.queries.datasets.all(location).items() if what in needs_of(spec)]
+    return len(engine.queries.planning.due_refs(datasets, engine.now() + MAX_BACKOFF_SECONDS, MAX_COUNTED).refs)

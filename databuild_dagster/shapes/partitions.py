@@ -63,19 +63,19 @@ def canonical_shape(
     """
     uuid = canonical.uuid
     assert uuid is not None, "the ref is not missing"
-    instance = queries.instance(uuid, most_inputs)
+    instance = queries.instances.get(uuid, most_inputs)
     assert instance is not None, "a canonical instance is an instance"
-    is_unchanged = seq is None or queries.last_change(uuid) == queries.last_change(uuid, seq)
-    previous = queries.instance(instance.previous_uuid, most_inputs=0) if instance.previous_uuid else None
-    taints = queries.taints_in_force([uuid]).get(uuid, ()) if seq is None else ()
+    is_unchanged = seq is None or queries.instances.last_change(uuid) == queries.instances.last_change(uuid, seq)
+    previous = queries.instances.get(instance.previous_uuid, most_inputs=0) if instance.previous_uuid else None
+    taints = queries.instances.taints_in_force([uuid]).get(uuid, ()) if seq is None else ()
     return extended(
         ShownCanonical,
         canonical,
         previous_uuid=instance.previous_uuid,
         previous_was_live=None if previous is None else previous.live_at is not None,
         why=instance.reason if is_unchanged else None,
-        stale=seq is None and uuid in queries.stale([uuid]),
-        waits_for=queries.missing_of(uuid) if seq is None else _waited_for(queries, canonical, seq),
+        stale=seq is None and uuid in queries.instances.stale([uuid]),
+        waits_for=queries.planning.missing_of(uuid) if seq is None else _waited_for(queries, canonical, seq),
         taints=taints,
         live_since=canonical.live_at,
         n_files=canonical.files or 0,
@@ -88,15 +88,15 @@ def _waited_for(queries: Queries, canonical: Canonical, seq: int) -> list[Ref]:
     """The missing refs of an instance that were not live at a seq: it waited for them, or had failed for them."""
     if canonical.state not in (InstanceState.UPSTREAM_BUILDING, InstanceState.UPSTREAM_FAILED):
         return []
-    missed = queries.missed([canonical.uuid or ""]).get(canonical.uuid or "", ())
-    then = queries.canonical_at(missed, seq)
+    missed = queries.instances.missed([canonical.uuid or ""]).get(canonical.uuid or "", ())
+    then = queries.canonical.at(missed, seq)
     return [ref for ref in missed if then[ref].state is not InstanceState.LIVE]
 
 
 def paused_refs(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseInForce]:
     """The refs that nothing launches then, each with its pause (rule 6.13)."""
-    at = max(time.time(), queries.head().at) if then.at is None else then.at
-    return queries.paused(refs, at, seq=MAX_SEQ if then.seq is None else then.seq)
+    at = max(time.time(), queries.events.head().at) if then.at is None else then.at
+    return queries.planning.paused(refs, at, seq=MAX_SEQ if then.seq is None else then.seq)
 
 
 def shown_pause(pause: PauseInForce | PauseRow) -> Pause:
@@ -132,5 +132,5 @@ def paused(queries: Queries, command: PausePartitions, outcome: Outcome) -> Paus
 
 def open_job_runs_of(queries: Queries, names: Collection[Ref]) -> list[str]:
     """The open job runs that build any of the refs or assets, the newest first."""
-    runs = queries.job_runs(open_only=True, most=MAX_OPEN_RUNS)
+    runs = queries.job_runs.newest(open_only=True, most=MAX_OPEN_RUNS)
     return [run.id for run in runs if not set(names).isdisjoint(names_of(run.refs))]

@@ -60,7 +60,7 @@ def plan_of(engine: Engine, refs: Sequence[Ref], instance: Any, *, most_refs: in
 
     Raises what a want for the refs is refused with, `CyclicInputs` and `PlanTooLarge`.
     """
-    datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
+    datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
     graph = job_graph(refs, datasets, engine.catalog, most_refs=most_refs)
     return annotate(engine, graph, ForeignAssets(instance))
 

@@ -51,11 +51,11 @@ class Reverted(msgspec.Struct, frozen=True):
 
 def taint_partitions(engine: Engine, command: TaintPartitions, handle: Callable[[], Outcome]) -> Tainted:
     """Record a taint by calling `handle`. Raises what the engine raises."""
-    ended = engine.queries.failed_wants_of(command.refs)
-    behind = 0 if command.downstream else engine.queries.n_live_built_from(command.refs, command.uuids)
+    ended = engine.queries.wants.n_failed_because_of(command.refs)
+    behind = 0 if command.downstream else engine.queries.instances.n_live_built_from(command.refs, command.uuids)
     outcome = handle()
     assert outcome.taint_id is not None
-    return Tainted(outcome.taint_id, engine.queries.tainted_by(outcome.taint_id), behind, ended)
+    return Tainted(outcome.taint_id, engine.queries.instances.tainted_by(outcome.taint_id), behind, ended)
 
 
 def would_taint(preview: Preview) -> WouldTaint:
@@ -72,13 +72,13 @@ def untaint_command(engine: Engine, name: str, reason: str) -> UntaintPartitions
     Raises `NotFound`, and `CannotRevert` for the taint of partitions that still mean a different window of time (rule 2.6).
     """
     queries = engine.queries
-    taint_id = queries.full_id(IdKind.TAINT, name)
-    canonical = list(queries.canonical(queries.tainted_by(taint_id)).values())
-    taints = queries.taints_in_force([one.uuid for one in canonical if one.uuid is not None])
+    taint_id = queries.ids.full(IdKind.TAINT, name)
+    canonical = list(queries.canonical.of(queries.instances.tainted_by(taint_id)).values())
+    taints = queries.instances.taints_in_force([one.uuid for one in canonical if one.uuid is not None])
     reasons = {taint.reason for found in taints.values() for taint in found if taint.taint_id == taint_id}
     # The taint of a redefinition is of one asset.
     asset = asset_of(canonical[0].ref) if canonical else ""
-    if why_moved(asset) in reasons and (spec := queries.dataset(asset)) is not None:
+    if why_moved(asset) in reasons and (spec := queries.datasets.get(asset)) is not None:
         for one in moved_of(engine, spec, canonical, Definitions(queries, asset)):
             raise CannotRevert(ref=one.ref, uuid=one.uuid, why="its key means another window of time now")
     return UntaintPartitions(taint_id=taint_id, reason=reason)
@@ -89,15 +89,15 @@ def revert_command(engine: Engine, ref: Ref, name: str, *, force: bool, reason: 
 
     Raises `NotFound`, `CannotRevert`, and as `check_data_of` if its files are not there.
     """
-    queries, spec = engine.queries, engine.queries.dataset(asset_of(ref))
-    uuid = queries.full_id(IdKind.INSTANCE, name)
-    instance = queries.instance(uuid, most_inputs=0)
+    queries, spec = engine.queries, engine.queries.datasets.get(asset_of(ref))
+    uuid = queries.ids.full(IdKind.INSTANCE, name)
+    instance = queries.instances.get(uuid, most_inputs=0)
     assert instance is not None, "the lookup found it"
     if instance.ref != ref:
         raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
     if instance.live_at is not None:  # What was never live is refused for that.
         check_data_of(queries, instance, spec)
-        before = Definitions(queries, asset_of(ref)).at(queries.seqs_of([uuid])[uuid])
+        before = Definitions(queries, asset_of(ref)).at(queries.instances.seqs_of([uuid])[uuid])
         if spec is not None and engine.catalog.is_moved(spec, partition_key_of(ref), before):
             raise CannotRevert(ref=ref, uuid=uuid, why="its key means another window of time now")
     return RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason)

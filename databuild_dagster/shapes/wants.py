@@ -59,7 +59,7 @@ class RequestState(Label):
 def request_states(queries: Queries, wants: Iterable[WantView], seq: int | None = None) -> dict[str, RequestState]:
     """The state of the request of each want, by request id, when `seq` was the last event; None for now."""
     found: dict[str, set[WantState]] = {}
-    for request_id, state in queries.states_in_requests((want.request_id for want in wants), seq):
+    for request_id, state in queries.wants.states_in_requests((want.request_id for want in wants), seq):
         found.setdefault(request_id, set()).add(state)
     return {request_id: request_state(states) for request_id, states in found.items()}
 
@@ -130,14 +130,14 @@ class CanceledWants(NamedTuple):
 
 def canceled_wants(queries: Queries, ids: Sequence[str], outcome: Outcome) -> CanceledWants:
     """The outcome of canceling wants and requests."""
-    wants = [want for id in ids for want in queries.wants_named(id)]
+    wants = [want for id in ids for want in queries.wants.named(id)]
     named = {want.id for want in wants}
-    kept = queries.wants(WantFilter(ids=tuple(id for id in outcome.canceled_want_ids if id not in named)))
+    kept = queries.wants.newest(WantFilter(ids=tuple(id for id in outcome.canceled_want_ids if id not in named)))
     n_canceled = len(outcome.canceled_want_ids) - len(kept)
-    return CanceledWants(wants, kept, queries.kept_for_others(named), n_canceled)
+    return CanceledWants(wants, kept, queries.wants.kept_for_others(named), n_canceled)
 
 
 def retried(queries: Queries, outcome: Outcome) -> Retried:
     """The outcome of a retry in the shape of `retry`."""
-    wants = [want.id for want in queries.wants_named(outcome.request_id or "")]
-    return Retried(outcome.request_id, queries.tainted_by(outcome.taint_id or ""), wants)
+    wants = [want.id for want in queries.wants.named(outcome.request_id or "")]
+    return Retried(outcome.request_id, queries.instances.tainted_by(outcome.taint_id or ""), wants)

@@ -81,7 +81,7 @@ def _want(state: State, values: Values) -> CreateWants:
 
 
 def _wanted(engine: Engine, command: CreateWants, handle: Handle) -> list[RecordedWant]:
-    return recorded_wants(engine, engine.queries.wants_named(handle().request_id or ""))
+    return recorded_wants(engine, engine.queries.wants.named(handle().request_id or ""))
 
 
 def _would_want(state: State, command: CreateWants, preview: Preview) -> list[str]:
@@ -99,7 +99,7 @@ def _would_want(state: State, command: CreateWants, preview: Preview) -> list[st
 
 
 def _cancel(state: State, values: Values) -> CancelWants:
-    ids = tuple(state.engine.queries.full_id(IdKind.WANT, name) for name in values["wants"])
+    ids = tuple(state.engine.queries.ids.full(IdKind.WANT, name) for name in values["wants"])
     return CancelWants(ids=ids, reason=values["reason"] or "", terminate=values["terminate"])
 
 
@@ -116,7 +116,7 @@ def _would_cancel(state: State, command: CancelWants, preview: Preview) -> list[
 def _retry(state: State, values: Values) -> RetryRefs:
     refs = refs_of(state, values)
     if values["alike"]:
-        refs = bounded((*refs, *state.engine.queries.failed_as(refs)))
+        refs = bounded((*refs, *state.engine.queries.canonical.failed_as(refs)))
     return RetryRefs(refs=refs, reason=values["reason"] or "")
 
 
@@ -216,18 +216,18 @@ CANCEL_JOB_RUN: Final = Action(
 def _taint(state: State, values: Values) -> TaintPartitions:
     queries = state.engine.queries
     refs = refs_of(state, values) if values["refs"] else ()
-    uuids = tuple(queries.full_id(IdKind.INSTANCE, name) for name in values["instances"])
+    uuids = tuple(queries.ids.full(IdKind.INSTANCE, name) for name in values["instances"])
     return TaintPartitions(refs=refs, uuids=uuids, reason=values["reason"] or "", downstream=values["downstream"])
 
 
 def _would_taint(state: State, command: TaintPartitions, preview: Preview) -> list[str]:
     queries = state.engine.queries
     found = [f"Readers of {counted(len(preview.tainted), 'partition')} would see a taint."]
-    if not command.downstream and (behind := queries.n_live_built_from(command.refs, command.uuids)):
+    if not command.downstream and (behind := queries.instances.n_live_built_from(command.refs, command.uuids)):
         found.append(f"{counted(behind, 'live partition')} built from this data would be left as it is, and stale.")
     if command.downstream:
         found.append("What is built from this data later would be tainted too.")
-    if ended := queries.failed_wants_of(command.refs):
+    if ended := queries.wants.n_failed_because_of(command.refs):
         found.append(f"{counted(ended, 'want')} that failed of it would stay ended.")
     return found
 
@@ -263,7 +263,7 @@ def _reverted(engine: Engine, command: RevertCanonical, handle: Handle) -> Rever
 
 def _would_revert(state: State, command: RevertCanonical, preview: Preview) -> list[str]:
     found = [f"Readers of {command.ref} would see instance {command.uuid} again."]
-    if behind := state.engine.queries.n_live_built_from([command.ref], ()):
+    if behind := state.engine.queries.instances.n_live_built_from([command.ref], ()):
         found.append(f"{counted(behind, 'live partition')} built from what readers see now would be stale.")
     return found
 

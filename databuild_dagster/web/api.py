@@ -154,14 +154,14 @@ class WantRefsPage(msgspec.Struct, frozen=True):
 
 def head(state: State) -> Head:
     """The end of the log."""
-    found = state.engine.queries.head()
+    found = state.engine.queries.events.head()
     return Head(found.seq, when(found.at) if found.seq else None)
 
 
 def orchestrators(state: State) -> list[Orchestrator]:
     """Whether an orchestrator of each code location ticks."""
     engine = state.engine
-    return orchestrators_of(engine, engine.queries.datasets().values())
+    return orchestrators_of(engine, engine.queries.datasets.all().values())
 
 
 def builds(
@@ -198,7 +198,7 @@ def failures(state: State) -> Failures:
 
 def events(state: State, before: int | None, limit: int) -> list[ShownEvent]:
     """The last events, newest first."""
-    head = state.engine.queries.head().seq
+    head = state.engine.queries.events.head().seq
     last = head if before is None else min(before - 1, head)
     first = max(last - limit, 0)
     return state.events(first, last - first)[::-1]
@@ -212,19 +212,19 @@ def log(state: State, after: int, limit: int) -> list[ShownEvent]:
 def command(state: State, id: str) -> list[ShownEvent]:
     """The first events of a command."""
     queries = state.engine.queries
-    return event_shapes(queries, queries.events_of_command(bare(id))[:MAX_EVENTS_OF_COMMAND])
+    return event_shapes(queries, queries.events.of_command(bare(id))[:MAX_EVENTS_OF_COMMAND])
 
 
 def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsPage:
     """The datasets by name, each with its newest partitions."""
     engine = state.engine
-    specs = sorted(engine.queries.datasets().values(), key=lambda spec: spec.asset)
+    specs = sorted(engine.queries.datasets.all().values(), key=lambda spec: spec.asset)
     if search:
         specs = [spec for spec in specs if search.lower() in spec.asset.lower()]
     shown = specs[offset : offset + limit]
     newest = newest_cells(engine.queries, shown, state.instance, engine.clock(), NEWEST)
     counts: dict[str, dict[str, int]] = {}
-    for asset, instance_state, n in state.kept("ref_counts", engine.queries.ref_counts):
+    for asset, instance_state, n in state.kept("ref_counts", engine.queries.datasets.ref_counts):
         counts.setdefault(asset, {})[instance_state] = n
     found: list[ShownDataset] = []
     for spec in shown:
@@ -237,7 +237,7 @@ def datasets(state: State, search: str | None, limit: int, offset: int) -> Datas
 def calendar(state: State, dataset: str, within: str | None, offset: int, as_of: int | None) -> CalendarThenShape:
     """The calendar of the partitions that a dataset has now, in their states of now or when `as_of` was the last event."""
     engine = state.engine
-    spec, then = engine.queries.known_dataset(dataset), moment_at(state, as_of)
+    spec, then = engine.queries.datasets.known(dataset), moment_at(state, as_of)
     with queries_at(state, then) as queries:
         found = calendar_of(queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
     return {**found, "as_of": _head_of(then)}
@@ -254,7 +254,7 @@ def partition(state: State, ref: Ref, as_of: int | None) -> ShownPartition:
     queries = engine.queries
     check_partition(queries, engine.catalog, ref)
     then = moment_at(state, as_of)
-    found = (queries.canonical([ref]) if then.seq is None else queries.canonical_at([ref], then.seq))[ref]
+    found = (queries.canonical.of([ref]) if then.seq is None else queries.canonical.at([ref], then.seq))[ref]
     pause = paused_refs(queries, [ref], then).get(ref)
     state_now, now = None if found.state is None else found.state.value, then.seq is None
     return ShownPartition(
@@ -264,7 +264,7 @@ def partition(state: State, ref: Ref, as_of: int | None) -> ShownPartition:
         _head_of(then),
         None if found.state is None else bounded_canonical(queries, found, then.seq),
         allows_sample(queries, asset_of(ref)),
-        queries.is_arc(asset_of(ref)),
+        queries.datasets.is_arc(asset_of(ref)),
         None if pause is None else shown_pause(pause),
         None if pause is None else pause.resumed_by,
     )
@@ -290,13 +290,13 @@ def history(state: State, ref: Ref, limit: int, as_of: int | None) -> list[Bound
 def lineage(state: State, instance: str) -> Lineage:
     """The inputs and the consumers of an instance."""
     queries = state.engine.queries
-    return lineage_of(queries, queries.full_id(IdKind.INSTANCE, instance))
+    return lineage_of(queries, queries.ids.full(IdKind.INSTANCE, instance))
 
 
 def contents(state: State, instance: str) -> Contents:
     """The files and the columns of an instance, from its manifest."""
     queries = state.engine.queries
-    return contents_of(queries, queries.full_id(IdKind.INSTANCE, instance))
+    return contents_of(queries, queries.ids.full(IdKind.INSTANCE, instance))
 
 
 def wants(
@@ -322,11 +322,11 @@ def wants(
         seq=then.seq,
     )
     if ref is None and (not open or then.seq is not None):
-        which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT, then.seq))
-    found = engine.queries.cut_wants(which, most=limit, most_refs=MAX_REFS)
+        which = replace(which, after_id=engine.queries.wants.before_newest(MAX_LOOKED_AT, then.seq))
+    found = engine.queries.wants.newest_cut(which, most=limit, most_refs=MAX_REFS)
     if not found:
         check_names(engine.queries, engine.catalog, which)
-    n = len(found) if len(found) < limit else engine.queries.n_wants(which, MAX_COUNTED + 1)
+    n = len(found) if len(found) < limit else engine.queries.wants.count(which, MAX_COUNTED + 1)
     of_newest = None if which.after_id is None else MAX_LOOKED_AT
     return WantsPage(n, of_newest, _head_of(then), found)
 
@@ -341,7 +341,7 @@ def want(state: State, name: str) -> RequestPage:
 def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThen:
     """The graph of instances around an instance, now or when `as_of` was the last event."""
     queries = state.engine.queries
-    uuid = queries.full_id(IdKind.INSTANCE, instance)
+    uuid = queries.ids.full(IdKind.INSTANCE, instance)
     then = moment_at(state, as_of)
     found = graph_around(queries, uuid, levels, then.seq)
     return extended(GraphThen, found, as_of=_head_of(then))
@@ -350,7 +350,7 @@ def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphT
 def want_refs(state: State, name: str, offset: int, limit: int) -> WantRefsPage:
     """The refs of a want or request, in the order of the wants."""
     queries = state.engine.queries
-    n, found = queries.refs_of_wants(queries.full_id(IdKind.WANT, name), limit, offset)
+    n, found = queries.wants.refs_of(queries.ids.full(IdKind.WANT, name), limit, offset)
     marks = marks_of(queries, dict.fromkeys(one.ref for one in found))
     return WantRefsPage(n, offset, [WantedRef(one.ref, one.want_id, marks[one.ref]) for one in found])
 

@@ -65,8 +65,8 @@ def ledger(
     """Entries of the ledger."""
     found = _searched(state, requester, ref, with_builds=builds or kind == Answer.BUILD.value)
     if dataset is not None:
-        state.engine.queries.known_dataset(dataset)
-    requesters = state.engine.queries.requesters({entry.requester for entry in found})
+        state.engine.queries.datasets.known(dataset)
+    requesters = state.engine.queries.wants.requesters({entry.requester for entry in found})
     own = {name for name, by in requesters.items() if by.source in (ARC, DERIVATIVE)}
     admitted = [
         entry

@@ -131,7 +131,7 @@ class State:
 
     def kept(self, name: str, question: Callable[[], T]) -> T:
         """The answer of a costly question: of now, or of two minutes ago at most if the log has moved since."""
-        now, seq = time.monotonic(), self.engine.queries.head().seq
+        now, seq = time.monotonic(), self.engine.queries.events.head().seq
         kept = self._kept.get(name)
         if kept is None or (kept.seq != seq and now >= kept.at + MAX_AGE_SECONDS):
             return self._answered(name, question)
@@ -141,7 +141,7 @@ class State:
         return answer_kept
 
     def _answered(self, name: str, question: Callable[[], T]) -> T:
-        began, seq = time.monotonic(), self.engine.queries.head().seq
+        began, seq = time.monotonic(), self.engine.queries.events.head().seq
         answer = question()
         took = time.monotonic() - began
         # Before it is too old, so that no question has to wait.
@@ -195,13 +195,13 @@ class State:
     def events(self, after: int, most: int) -> list[ShownEvent]:
         """The events after a seq. Events never change, so the last events are kept: some name ten thousand refs."""
         queries = self.engine.queries
-        seqs = range(after + 1, min(after + most, queries.head().seq) + 1)
+        seqs = range(after + 1, min(after + most, queries.events.head().seq) + 1)
         with self._lock:
             known = {seq: self._events[seq] for seq in seqs if seq in self._events}
         missing = [seq for seq in seqs if seq not in known]
         if missing:
             # A stretch of the log, of which some may be known.
-            found = queries.events(missing[0] - 1, missing[-1] - missing[0] + 1)
+            found = queries.events.after(missing[0] - 1, missing[-1] - missing[0] + 1)
             shapes = event_shapes(queries, [event for event in found if event.seq not in known])
             known |= {shape.seq: shape for shape in shapes}
             self._keep(shapes)

@@ -168,7 +168,7 @@ class LogStreams:
                     self._moved.notify_all()
 
     def _head(self) -> int:
-        return self._state.engine.queries.head().seq
+        return self._state.engine.queries.events.head().seq
 
     def _news(self) -> list[_Sent]:
         return self._read(self._seq) if self._head() > self._seq else []

@@ -104,10 +104,10 @@ class Site:
         self.runs.append(run)
 
     def state(self, ref: str) -> InstanceState | None:
-        return self.engine.queries.states([ref])[ref]
+        return self.engine.queries.canonical.states([ref])[ref]
 
     def rows(self, ref: str) -> list[dict[str, Any]]:
-        canonical = self.engine.queries.canonical([ref])[ref]
+        canonical = self.engine.queries.canonical.of([ref])[ref]
         assert canonical.uuid is not None
         warehouse = Warehouse(self.deployment.warehouse or warehouse_of(self.instance))
         manifest = read_manifest(warehouse, ref.partition("@")[0], canonical.uuid)
@@ -154,7 +154,7 @@ class Site:
 
 def claim(engine: Engine, *refs: str, holder: str, **facts: Any) -> list[str]:
     """Another Dagster run builds refs of one job; returns the job run of each."""
-    dataset = engine.queries.dataset(asset_of(refs[0]))
+    dataset = engine.queries.datasets.get(asset_of(refs[0]))
     assert dataset is not None
     ids = {"launch_id": engine.new_id(), "dagster_run_id": engine.new_id()}
     runs = tuple(BufferedRun(engine.new_id(), (ref,), partition_key_of(ref)) for ref in refs)

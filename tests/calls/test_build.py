@@ -112,7 +112,7 @@ def test_an_interrupt_cleans_up_and_a_second_build_works(inside: Project) -> Non
     result = raised.value.result
     assert (result.interrupted, result.live, result.canceled) == (True, 0, 1)
     assert signal.getsignal(signal.SIGINT) is handler
-    assert inside.queries.job_runs(open_only=True) == []
+    assert inside.queries.job_runs.newest(open_only=True) == []
     assert inside.ask("want", "list") == []
     assert build(DAY).live == 1
     assert inside.is_sound()
@@ -121,7 +121,7 @@ def test_an_interrupt_cleans_up_and_a_second_build_works(inside: Project) -> Non
 def test_a_time_out_ends_a_build_and_keeps_its_wants(inside: Project) -> None:
     def wait_for_the_time_out() -> None:
         deadline = threading.Event()
-        while inside.queries.job_runs(open_only=True) and not deadline.wait(0.02):
+        while inside.queries.job_runs.newest(open_only=True) and not deadline.wait(0.02):
             pass
 
     results = []
@@ -149,7 +149,7 @@ def test_builds_of_several_threads_run_one_after_another(inside: Project) -> Non
         building = [threads.submit(build, ref) for ref in (DAY, NEXT)]
 
     assert [built.result().live for built in building] == [1, 1]
-    first, second = sorted(inside.queries.job_runs(), key=lambda job_run: job_run.started_at or 0.0)
+    first, second = sorted(inside.queries.job_runs.newest(), key=lambda job_run: job_run.started_at or 0.0)
     assert first.ended_at is not None
     assert second.started_at is not None
     assert first.ended_at <= second.started_at
@@ -161,7 +161,7 @@ def test_a_call_that_ends_leaves_the_engine_to_calls_in_other_threads(project: P
         with opened(None, project.home) as inner:
             assert inner.engine is outer.engine
 
-        assert outer.engine.queries.head().seq == 0
+        assert outer.engine.queries.events.head().seq == 0
         assert engine_for(outer.instance) is outer.engine
 
     with opened(None, project.home) as later:

@@ -99,7 +99,7 @@ defs = build_definitions([numbers, doubled])
 
     assert (built["refs"]["live"], built["launches"]) == (1, 2)
     assert len(asked) <= MAX_QUESTIONS
-    assert sum(isinstance(event.fact, DatasetRegistered) for event in project.queries.events()) == 1
+    assert sum(isinstance(event.fact, DatasetRegistered) for event in project.queries.events.after()) == 1
 
 
 SUBSCRIBED = of_pandas("""
@@ -179,7 +179,9 @@ def test_what_failed_upstream_is_failed_in_dagster_when_the_build_has_ended(proj
     done = project.call("build", "revenue@2024-01-01")
 
     assert done.code == 1
-    assert project.queries.states([Ref("revenue@2024-01-01")]) == {"revenue@2024-01-01": InstanceState.UPSTREAM_FAILED}
+    assert project.queries.canonical.states([Ref("revenue@2024-01-01")]) == {
+        "revenue@2024-01-01": InstanceState.UPSTREAM_FAILED
+    }
     monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-03-01")
     with open_instance(project.home) as instance:
         status = get_and_update_asset_status_cache_value(instance, dg.AssetKey("revenue"), monthly)

@@ -54,10 +54,12 @@ def test_a_bad_day_stops_no_other_day_and_a_retry_builds_the_rest(project: Proje
     assert SAID in project.call("want", "create", MONTH).err
 
     project.fail(BAD, yes=False)
-    before = project.queries.head().seq
+    before = project.queries.events.head().seq
     built = project.build(MONTH, "--retry")
     assert (built["refs"], built["job_runs"]["succeeded"]) == ({"live": 1, "failed": 0}, 3)
-    made = [event.fact for event in project.queries.events(before) if type(event.fact).__name__ == "JobRunSucceeded"]
+    made = [
+        event.fact for event in project.queries.events.after(before) if type(event.fact).__name__ == "JobRunSucceeded"
+    ]
     refs = {output.ref for fact in made for run in fact.runs for output in run.outputs}
     assert refs == {f"weather@{BAD}", f"extremes@{BAD}", MONTH}
     assert project.is_sound()

@@ -41,7 +41,7 @@ def test_a_build_names_the_damaged_input_and_continues_after_its_repair(project:
     named = "revenue: its input orders is damaged. `databuild build --rebuild orders` builds it again. "
     assert (stopped.code, stopped.json["job_runs"]["failed"]) == (1, 0)
     assert stopped.json["hints"][0].startswith(named + str(file.parent))
-    assert project.queries.attempts(["revenue"]) == {"revenue": 0}
+    assert project.queries.planning.attempts(["revenue"]) == {"revenue": 0}
     assert project.ask("show", "revenue")["state"] == "UpForRetry"
     assert "its input orders is damaged. `databuild build --rebuild orders`" in project.call("explain", "report").out
 

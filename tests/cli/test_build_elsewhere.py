@@ -56,7 +56,7 @@ def test_a_spark_that_sees_no_disk_of_ours_is_refused_at_once(project: Project, 
 
     assert (done.code, done.json["error"]["type"]) == (2, "WarehouseOutOfReach"), done
     assert warehouse in done.json["error"]["message"]
-    assert (project.queries.job_runs(), project.queries.wants()) == ([], [])
+    assert (project.queries.job_runs.newest(), project.queries.wants.newest()) == ([], [])
 
 
 #: Sail asks another store for about as long as a probe waits.
@@ -79,10 +79,10 @@ def test_a_spark_that_is_set_up_wrongly_is_refused_within_ten_seconds(
 
     server.process.kill()
     server.process.wait()
-    assert done.code == 2, (done, project.queries.job_runs())
+    assert done.code == 2, (done, project.queries.job_runs.newest())
     assert done.json["error"]["type"] in ("StoreRefusesSpark", "WarehouseOutOfReach")
     assert f"s3://{bucket}/warehouse" in done.json["error"]["message"]
-    assert (project.queries.job_runs(), project.queries.wants()) == ([], [])
+    assert (project.queries.job_runs.newest(), project.queries.wants.newest()) == ([], [])
     assert seconds < MAX_SECONDS_OF_A_REFUSAL
 
 

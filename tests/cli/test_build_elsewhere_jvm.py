@@ -98,7 +98,7 @@ def test_a_store_that_refuses_the_probe_of_a_jvm_is_one_sentence(
     s3.refusals.clear()
     assert (done.code, done.err.count("Error: ")) == (2, 1), done
     assert f"The warehouse {warehouse} cannot be written by the Spark of {jvm.url}: {why}. " in done.err
-    assert (project.queries.job_runs(), project.queries.wants()) == ([], [])
+    assert (project.queries.job_runs.newest(), project.queries.wants.newest()) == ([], [])
     assert files_of(s3, warehouse) == []
 
 
@@ -135,7 +135,7 @@ def test_a_store_that_is_slow_for_a_minute_delays_a_jvm(
     project.build("numbers")
 
     assert s3.delays == []
-    assert [run.state for run in project.queries.job_runs()] == ["Succeeded"]
+    assert [run.state for run in project.queries.job_runs.newest()] == ["Succeeded"]
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
 
 
@@ -185,7 +185,7 @@ def test_a_builder_that_is_killed_while_a_jvm_writes_leaves_nothing_that_is_read
     )
     (left,) = project.ask("gc", "--leftovers")["leftovers"]
     assert "an attempt of job run" in left["why"]
-    assert sorted(run.state for run in project.queries.job_runs()) == ["Lost", "Succeeded"]
+    assert sorted(run.state for run in project.queries.job_runs.newest()) == ["Lost", "Succeeded"]
     assert len(project.ask("read", "numbers")) == 3
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     project.ask("gc", "--leftovers", "--yes")

@@ -73,7 +73,7 @@ def test_a_killed_builder_leaves_nothing_that_is_read_or_stays(
         (left,) = project.ask("gc", "--leftovers")["leftovers"]
         assert "an attempt of job run" in left["why"]
         assert not left["orphan"]
-    states = [run.state for run in project.queries.job_runs()]
+    states = [run.state for run in project.queries.job_runs.newest()]
     is_adopted = "instance=" in path and is_stored
     assert sorted(states) == (["Succeeded"] if is_adopted else ["Lost", "Succeeded"])
     assert len(project.ask("read", "numbers")) == 3

@@ -19,7 +19,7 @@ DAY = "orders@2024-01-30"
 
 
 def open_job_runs(project: Project) -> list[JobRunView]:
-    return project.queries.job_runs(open_only=True)
+    return project.queries.job_runs.newest(open_only=True)
 
 
 @INTERRUPTED
@@ -87,7 +87,7 @@ def test_after_kill_9_a_second_build_finishes(project: Project, place: str) -> N
     """The process is killed when the log holds the first event of that kind, wherever it is by then."""
     project.hold("2024-01-30")
     process = project.start("build", JANUARY)
-    wait_until(lambda: place in {row[2] for row in project.queries.raw_events()}, f"the log holds {place}")
+    wait_until(lambda: place in {row[2] for row in project.queries.events.raw()}, f"the log holds {place}")
 
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=MAX_SECONDS)

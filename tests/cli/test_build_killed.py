@@ -145,13 +145,15 @@ def manifest(project: Project, asset: str, uuid: str) -> dict[str, Any]:
 def assert_only_what_is_live_is_left(project: Project, *refs: str) -> None:
     """One visible complete manifest for each, with exactly the files that it lists; of others at most the word `removed`."""
     live = {}
-    for dataset in project.queries.datasets().values():
-        for canonical in project.queries.live_instances(dataset.asset):
+    for dataset in project.queries.datasets.all().values():
+        for canonical in project.queries.instances.live(dataset.asset):
             answer = manifest(project, dataset.asset, canonical.uuid)
             assert answer["state"] == "complete"
             files = [file["uri"] for file in answer["files"] if answer["uri_type"] == "path"]
             live[f"{dataset.asset} {canonical.uuid}"] = sorted(["manifest.json", *files])
-    assert set(refs) <= {ref for ref, state in project.queries.states(refs).items() if state is InstanceState.LIVE}
+    assert set(refs) <= {
+        ref for ref, state in project.queries.canonical.states(refs).items() if state is InstanceState.LIVE
+    }
     found = stored(project)
     assert {name: found.get(name) for name in live} == live
     for name in found.keys() - live.keys():
@@ -185,8 +187,8 @@ def test_a_build_that_is_killed_anywhere_ends_with_one_manifest_and_one_want(pro
     project.ask("gc", "--leftovers", "--yes")
 
     assert_only_what_is_live_is_left(project, ORDERS, DOUBLED)
-    source = project.queries.canonical([ORDERS])[ORDERS].uuid
-    wants = [want for want in project.queries.wants_of_ref(DOUBLED) if want.source == "arc"]
+    source = project.queries.canonical.of([ORDERS])[ORDERS].uuid
+    wants = [want for want in project.queries.wants.of_ref(DOUBLED) if want.source == "arc"]
     assert [want.source_id for want in wants] == [source]
     assert project.ask("read", DOUBLED) == [{"amount": 3.0}]
 
@@ -200,13 +202,13 @@ def test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first(projec
 
     project.call("build", LOW, HIGH)
 
-    assert InstanceState.LIVE not in project.queries.states([LOW, HIGH]).values()
+    assert InstanceState.LIVE not in project.queries.canonical.states([LOW, HIGH]).values()
     written = project.home / "warehouse" / "high" / "data"
     assert written.is_dir(), "the first one was written"
     assert list(written.iterdir()) == []
     assert project.call("read", HIGH).code == 2
     in_the_way.unlink()
-    if InstanceState.FAILED in project.queries.states([LOW, HIGH]).values():
+    if InstanceState.FAILED in project.queries.canonical.states([LOW, HIGH]).values():
         project.ask("retry", LOW, HIGH)
     assert project.build(LOW, HIGH)["refs"] == {"live": 2, "failed": 0}
     project.ask("gc", "--leftovers", "--yes")
@@ -264,8 +266,8 @@ def test_an_arrival_that_is_killed_anywhere_is_completed_by_the_next_look(projec
     assert list(project.home.glob("warehouse/src/data/instance=*")) == folders, "the same lot, at the same place"
     project.ask("gc", "--leftovers", "--yes")
     assert_only_what_is_live_is_left(project, SRC, TRIPLED)
-    source = project.queries.canonical([SRC])[SRC].uuid
-    wants = [want for want in project.queries.wants_of_ref(TRIPLED) if want.source == "arc"]
+    source = project.queries.canonical.of([SRC])[SRC].uuid
+    wants = [want for want in project.queries.wants.of_ref(TRIPLED) if want.source == "arc"]
     assert [want.source_id for want in wants] == [source]
     assert project.ask("read", TRIPLED) == [{"amount": 3.0}]
 

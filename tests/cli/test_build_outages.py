@@ -54,8 +54,8 @@ def build_during_an_outage(project: Project, come_back: Callable[[], None], *arg
     seen: list[str] = []
 
     def end_the_outage() -> None:
-        wait_until(lambda: bool(project.queries.set_aside()), "an outage")
-        seen.extend(aside.name for aside in project.queries.set_aside() if aside.kind is Subject.OUTAGE)
+        wait_until(lambda: bool(project.queries.planning.set_aside()), "an outage")
+        seen.extend(aside.name for aside in project.queries.planning.set_aside() if aside.kind is Subject.OUTAGE)
         come_back()
 
     with ThreadPoolExecutor(1) as threads:
@@ -68,8 +68,8 @@ def build_during_an_outage(project: Project, come_back: Callable[[], None], *arg
 
 def is_unharmed(project: Project) -> bool:
     """No ref has failed, and nothing is set aside any longer."""
-    assert project.queries.set_aside() == []
-    states = {run.state.value for run in project.queries.job_runs()}
+    assert project.queries.planning.set_aside() == []
+    states = {run.state.value for run in project.queries.job_runs.newest()}
     return "Failed" in states and project.ask("status")["assets"][0]["failed"] == 0 and project.is_sound()
 
 

@@ -28,7 +28,7 @@ def test_a_pause_shows_wherever_a_state_is_shown_until_it_is_resumed(project: Pr
     assert (of_status["asset"], of_status["refs"], of_status["until"]) == ("orders", DAYS[:2], None)
     assert project.ask("show", DAY)["paused"]["reason"] == "the till sends half"
     assert [row["paused"] is None for row in project.ask("partitions", f"{DAY}..2024-01-31")] == [False, False, True]
-    before = project.queries.head().seq
+    before = project.queries.events.head().seq
 
     assert "Resumed orders@2024-01-29, orders@2024-01-30." in project.call("resume", "orders").out
 

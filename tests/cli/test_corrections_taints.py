@@ -25,7 +25,7 @@ def uuid(project: Project, ref: str) -> str:
 
 def test_a_taint_goes_downstream_as_its_dry_run_said_and_can_be_reverted(project: Project) -> None:
     project.build(MONTH)
-    before = project.queries.head().seq
+    before = project.queries.events.head().seq
     first = {ref: uuid(project, ref) for ref in (DAY, MONTH)}
 
     dry = project.ask("taint", DAY, "--reason", "the till was broken", "--downstream", "--dry-run")
@@ -38,7 +38,7 @@ def test_a_taint_goes_downstream_as_its_dry_run_said_and_can_be_reverted(project
     # The want of a person is counted as `status` does, and those of job runs apart.
     assert len(dry["wants_reopened"]) == 2
     assert "1 want would open again, and so would 1 want that job runs recorded for inputs." in previewed
-    assert project.queries.head().seq == before
+    assert project.queries.events.head().seq == before
     answer = project.ask("taint", DAY, "--reason", "the till was broken", "--downstream")
     assert sorted(answer["refs"]) == sorted(dry["refs"])
     assert [state(project, ref) for ref in (*DAYS, MONTH)] == ["Tainted", "Live", "Live", "Tainted"]

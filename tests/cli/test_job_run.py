@@ -58,7 +58,7 @@ def test_a_job_run_is_shown_with_its_outputs_and_who_asked(world: World, tmp_pat
     world.want("month")
     world.miss("month", "good")
     world.start("good")
-    missed = world.queries.job_runs()[-1].id
+    missed = world.queries.job_runs.newest()[-1].id
 
     shown = databuild(tmp_path, tmp_path, "job-run", "show", missed[-8:], "--json").json
     text = databuild(tmp_path, tmp_path, "job-run", "show", world.job_run("good")).out

@@ -43,7 +43,7 @@ def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(project: P
     assert "shop has no assets any more; it had 1 asset: orders." in done.out
     assert again.code == 2
     assert "There is no code location with registered assets 'shop'" in again.err
-    assert project.queries.dataset("orders") is None
-    assert project.queries.canonical(["orders"])["orders"].state is not None
+    assert project.queries.datasets.get("orders") is None
+    assert project.queries.canonical.of(["orders"])["orders"].state is not None
     project.call("tick")
-    assert project.queries.dataset("orders") is not None, "it was not gone"
+    assert project.queries.datasets.get("orders") is not None, "it was not gone"

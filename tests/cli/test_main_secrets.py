@@ -292,7 +292,7 @@ def test_no_command_tick_or_failing_build_shows_a_secret(secretive: Secretive) -
         sensor.evaluate_tick(dg.build_sensor_context(instance=instance, repository_def=location.repository))
         secretive.printed.append(("reprs", f"{location.deployment!r} {location.deployment.spark!r}".encode()))
         secretive.print_events(instance)
-        job_runs = engine_for(instance).queries.raw_events()
+        job_runs = engine_for(instance).queries.events.raw()
         secretive.printed.append(("our events", repr(job_runs).encode()))
 
     assert secretive.leaks() == []
@@ -339,7 +339,7 @@ def test_run_config_and_tags_are_recorded_in_our_log_without_secrets(secretive: 
             asset_selection={dg.AssetKey("configured")}
         )
         done = job.execute_in_process(instance=instance, run_config=config, tags=tags, raise_on_error=False)
-        events = engine_for(instance).queries.raw_events()
+        events = engine_for(instance).queries.events.raw()
 
     assert done.success
     assert "'password': '***'" in repr(events) or '"password":"***"' in repr(events)

@@ -21,7 +21,7 @@ def refused(project: Project, *arguments: str) -> dict[str, str]:
 
 def test_a_tainted_ref_is_read_as_of_before_the_taint_or_if_that_is_allowed(project: Project) -> None:
     project.build(DAY)
-    then = project.queries.head()
+    then = project.queries.events.head()
     project.ask("taint", DAY, "--reason", "the till was broken")
 
     error = refused(project, DAY)

@@ -213,7 +213,7 @@ def test_until_idle_stays_until_it_knows_whether_a_process_elsewhere_lives(
     tick, beats = Workshop.tick, count()
 
     def tick_beside_a_heartbeat(workshop: Workshop, *arguments: Any) -> TickReport:
-        (launch,) = workshop.engine.queries.open_launches()
+        (launch,) = workshop.engine.queries.launches.open()
         workshop.engine.heartbeats.beat([launch.launch_id], float(next(beats)))
         return tick(workshop, *arguments)
 

@@ -80,10 +80,10 @@ def test_what_was_finished_is_adopted_and_shown_and_the_rest_is_built_again(site
     assert [site.state(ref) for ref in REFS] == [InstanceState.LIVE, InstanceState.LIVE]
     assert site.rows(REFS[0]) == [{"day": "as the dead wrote it"}]
     assert site.rows(REFS[1]) == [{"day": DAYS[1]}]
-    states = {run.id: run.state for run in site.engine.queries.job_runs()}
+    states = {run.id: run.state for run in site.engine.queries.job_runs.newest()}
     assert (states[finished], states[begun]) == (JobRunState.SUCCEEDED, JobRunState.LOST)
-    assert len(site.engine.queries.history(REFS[0])) == 1, "it was built once"
-    assert site.engine.queries.canonical([REFS[0]])[REFS[0]].code_version == "7"
+    assert len(site.engine.queries.instances.history(REFS[0])) == 1, "it was built once"
+    assert site.engine.queries.canonical.of([REFS[0]])[REFS[0]].code_version == "7"
     assert site.materialized("numbers") == DAYS
 
 
@@ -97,7 +97,7 @@ def later(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lose(site: Any) -> None:
-    launches = tuple(launch.launch_id for launch in site.engine.queries.open_launches())
+    launches = tuple(launch.launch_id for launch in site.engine.queries.launches.open())
     site.engine.handle(LoseLaunches(launch_ids=launches, reason="its process is gone"))
 
 
@@ -111,7 +111,7 @@ def lost(site: Any) -> Any:
 
 
 def adopted_from(site: Any) -> str | None:
-    canonical = site.engine.queries.canonical([REFS[0]])[REFS[0]]
+    canonical = site.engine.queries.canonical.of([REFS[0]])[REFS[0]]
     assert canonical.state is InstanceState.LIVE
     warehouse = Warehouse(warehouse_of(site.instance))
     return read_manifest(warehouse, "numbers", canonical.uuid).adopted_from
@@ -125,7 +125,7 @@ def test_the_next_job_run_adopts_what_a_lost_one_had_finished(
     assert adopted_from(site) == lost.instance_uuid
     assert site.rows(REFS[0]) == [{"day": "as the dead wrote it"}]
     assert site.rows(REFS[1]) == [{"day": DAYS[1]}]
-    before, now = site.engine.queries.history(REFS[0])
+    before, now = site.engine.queries.instances.history(REFS[0])
     assert (before.state, now.state, now.job_run != before.job_run) == (
         InstanceState.UP_FOR_RETRY,
         InstanceState.LIVE,
@@ -183,7 +183,7 @@ def asked(site: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def ask(code_version: str | None = "7", inputs: dict[Any, str] | None = None) -> Any:
         queries, warehouse = site.engine.queries, Warehouse(warehouse_of(site.instance))
-        if queries.job_run(job_run) is None:
+        if queries.job_runs.get(job_run) is None:
             monkeypatch.setattr(site.engine, "clock", lambda: time.time() + 3600.0)
             runs = (BufferedRun(job_run, (REFS[0],), DAYS[0]),)
             launch_id = site.engine.new_id()
@@ -207,7 +207,7 @@ def test_a_lost_job_run_of_other_code_or_without_a_file_is_not_adopted(site: Any
 
 def test_a_lost_job_run_is_adopted_while_its_inputs_are_what_readers_see(site: Any, asked: Any) -> None:
     site.build(OTHER)
-    uuid = site.engine.queries.canonical([OTHER])[OTHER].uuid
+    uuid = site.engine.queries.canonical.of([OTHER])[OTHER].uuid
     finished, _ = claimed_by_a_dead_process(site)
     manifest = written(site, finished, REFS[0], inputs={OTHER: uuid})
     lose(site)
@@ -255,7 +255,7 @@ def test_output_that_is_not_complete_is_not_adopted_and_stops_no_tick(
 
     site.build()
 
-    assert {run.id: run.state for run in site.engine.queries.job_runs()}[finished] is JobRunState.LOST
+    assert {run.id: run.state for run in site.engine.queries.job_runs.newest()}[finished] is JobRunState.LOST
 
 
 def test_of_what_a_dead_process_had_begun_nothing_is_left_once_it_is_lost(site: Any) -> None:
@@ -317,7 +317,7 @@ def test_a_manifest_of_an_attempt_is_adopted_though_its_process_is_dead(attempts
     attempts.world.start("days@1", "days@2")
     folder = attempts.write(attempts.world.job_run("days@1"), "days@1", "days@2")
     manifest = attempts.publish("days@1", folder)
-    run = attempts.world.queries.job_run(manifest.job_run)
+    run = attempts.world.queries.job_runs.get(manifest.job_run)
     assert attempts.clean().leftovers == []
 
     (success,) = attempts.remains.finished([run])

@@ -184,7 +184,7 @@ def test_a_copy_made_during_a_build_removes_nothing_of_the_build(
     """Rule 3.11: the copy sees a job run without a process."""
     uuid = original.store("a", manifest=False)
     copy = homes.copied(tmp_path / "original", tmp_path / "copy", outside)
-    (launch,) = copy.world.queries.open_launches()
+    (launch,) = copy.world.queries.launches.open()
     copy.world.lose("a")
     copy.world.clock.turn(7200)
 

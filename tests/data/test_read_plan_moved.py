@@ -53,7 +53,7 @@ def test_each_instance_is_read_where_it_was_built(home: Home, bucket_root: str, 
 
     assert {ref: root_of(home, ref) for ref in "ab"} == {"a": bucket_root, "b": earlier}
     assert list(Comparison(home.world.queries).faults()) == []
-    seen = home.world.queries.canonical(["b"])["b"]
+    seen = home.world.queries.canonical.of(["b"])["b"]
     # A build in the new warehouse reads it as an input.
     (manifest,) = manifests_in(home.warehouse, "b", [seen])
     (path,) = local_paths(home.warehouse, [manifest])
@@ -67,9 +67,9 @@ def test_a_revert_goes_back_to_an_instance_of_the_earlier_warehouse(home: Home, 
     first = home.live("a")
     earlier = move(home, bucket_root)
     home.live_again("a")
-    instance = home.world.queries.instance(first)
+    instance = home.world.queries.instances.get(first)
     assert instance is not None
-    check_data_of(home.world.queries, instance, home.world.queries.dataset("a"))
+    check_data_of(home.world.queries, instance, home.world.queries.datasets.get("a"))
 
     home.world.handle(c.RevertCanonical(ref="a", uuid=first))
 

@@ -93,7 +93,7 @@ def test_every_reader_of_a_manifest_with_fewer_files_is_refused(home, emptied):
             reads()
         assert "`databuild build --rebuild a` builds it again." in str(refusal.value)
     with pytest.raises(ManifestDiffers, match=emptied):
-        manifests_in(home.warehouse, "a", list(queries.canonical(["a"]).values()))
+        manifests_in(home.warehouse, "a", list(queries.canonical.of(["a"]).values()))
 
 
 def test_the_check_of_all_files_names_it_with_the_command_that_repairs_it(home, emptied):
@@ -106,6 +106,6 @@ def test_the_check_of_all_files_names_it_with_the_command_that_repairs_it(home, 
 
 def test_a_job_run_that_reads_it_fails_by_the_fault_of_its_input(home, emptied):
     with pytest.raises(ManifestDiffers) as error:
-        manifests_in(home.warehouse, "a", list(home.world.queries.canonical(["a"]).values()))
+        manifests_in(home.warehouse, "a", list(home.world.queries.canonical.of(["a"]).values()))
 
     assert damage_behind(home.world.queries, {"a": emptied}, str(error.value)).refs == ("a",)

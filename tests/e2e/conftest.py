@@ -176,7 +176,7 @@ class Dagster:
         return Queries(self.store)
 
     def state(self, ref: str) -> InstanceState | None:
-        return self.queries.states([ref])[ref]
+        return self.queries.canonical.states([ref])[ref]
 
     def wait_until_live(self, ref: str) -> None:
         self.wait_until(lambda: self.state(ref) is InstanceState.LIVE, f"{ref} is live")

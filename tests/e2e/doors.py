@@ -286,7 +286,7 @@ class Deployment(Dagster):
 
     def uuids(self, *refs: str) -> dict[str, str]:
         """The canonical instance of each."""
-        return {ref: str(canonical.uuid) for ref, canonical in self.queries.canonical(list(refs)).items()}
+        return {ref: str(canonical.uuid) for ref, canonical in self.queries.canonical.of(list(refs)).items()}
 
     def answers(self, requester: str) -> dict[str, LedgerEntry]:
         """What a requester got, by ref."""
@@ -469,7 +469,7 @@ def _prepared(folder: Path, assets: Sequence[str], settings: str) -> Deployment 
     deployment = Deployment(folder, settings)
     upstream, everything = ",".join(UPSTREAM), ",".join((*UPSTREAM, *assets))
     answers_of(deployment.start_crowd(f"{everything}@{LIVE}", f"{everything}@{FAILED}", f"{upstream}@{HELD}"))
-    canonical = deployment.queries.canonical([f"{asset}@{LIVE}" for asset in assets])
+    canonical = deployment.queries.canonical.of([f"{asset}@{LIVE}" for asset in assets])
     not_live = {ref: (str(it.state), it.reason) for ref, it in canonical.items() if it.state is not InstanceState.LIVE}
     not_failed = [asset for asset in assets if not deployment.calls(f"{asset}@{FAILED}")]
     if not_live or not_failed:

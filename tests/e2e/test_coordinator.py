@@ -135,7 +135,7 @@ def uuids(dagster: Dagster, asset: str) -> dict[str, str]:
     """Partition key to the instance that is live."""
     return {
         live_instance.ref.partition("@")[2]: live_instance.uuid
-        for live_instance in dagster.queries.live_instances(asset)
+        for live_instance in dagster.queries.instances.live(asset)
     }
 
 
@@ -179,7 +179,7 @@ def test_what_is_being_built_is_waited_for_in_the_queue_and_built_once(dagster: 
     dagster.wait_until(
         lambda: all(run(dagster, run_id)["tags"]["databuild/hold"] == "over" for run_id in held), "all were seen off"
     )
-    assert len(dagster.queries.history(ref)) == 1
+    assert len(dagster.queries.instances.history(ref)) == 1
     assert dagster.violations() == []
 
 
@@ -195,9 +195,9 @@ def test_a_month_wanted_from_daemon_and_commands_at_once_is_built_once(dagster: 
     assert [want["refs"] for want in built] == [{"live": 1, "failed": 0}] * 2
     # A build ends with its refs; the daemon ends the wants of others in its next tick.
     dagster.wait_until(
-        lambda: dagster.queries.wants_named(wanted[0]["id"])[0].state.value == "Successful", "the want is successful"
+        lambda: dagster.queries.wants.named(wanted[0]["id"])[0].state.value == "Successful", "the want is successful"
     )
-    assert [len(dagster.queries.history(f"sales@{day}")) for day in DAYS[1:]] == [1, 1]
+    assert [len(dagster.queries.instances.history(f"sales@{day}")) for day in DAYS[1:]] == [1, 1]
     assert {entry.kind.value for entry in Ledger(dagster.store).of_ref(MONTH)} <= {"built", "joined", "reused"}
     assert dagster.violations() == []
     assert not (dagster.home / "databuild.db").exists()

@@ -253,7 +253,7 @@ def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
     assert kinds[BUILT] == 1
     assert kinds.keys() <= {BUILT, JOINED, REUSED}
     assert {entry.uuid for entry in entries.values()} == set(doors.uuids(ref).values())
-    assert doors.calls(ref) == len(doors.queries.history(ref)) == 1
+    assert doors.calls(ref) == len(doors.queries.instances.history(ref)) == 1
     assert doors.violations() == []
 
 
@@ -276,7 +276,7 @@ def test_hooks_sensors_checks_and_freshness_see_what_is_built(doors: Deployment)
 
     doors.wait_until(lambda: doors.has_seen("failure-hook-ValueError", f"failure-of-{failed}"), "the failure is seen")
     doors.wait_until_live(f"watched@{MISSING}")
-    (built,) = [run for run in doors.queries.job_runs() if f"watched@{MISSING}" in run.refs]
+    (built,) = [run for run in doors.queries.job_runs.newest() if f"watched@{MISSING}" in run.refs]
     seen = ("success-hook", "check", f"success-of-{built.dagster_run_id}", f"arrival-of-{MISSING}")
     doors.wait_until(lambda: doors.has_seen(*seen), "the success is seen")
     doors.wait_until(lambda: doors.freshness("watched") == "HEALTHY", "it is fresh")
@@ -331,6 +331,6 @@ def _got(doors: Deployment, asset: str, requesters: Mapping[str, str], expected:
     for key, answer in expected.items():
         ref = f"{asset}@{key}"
         n_before = 0 if key == MISSING else 1
-        assert doors.calls(ref) == len(doors.queries.history(ref)) == n_before + (answer == BUILT), ref
+        assert doors.calls(ref) == len(doors.queries.instances.history(ref)) == n_before + (answer == BUILT), ref
         assert (uuids[key] == doors.given[ref]) == (answer != BUILT), ref
     assert doors.violations() == []

@@ -97,7 +97,7 @@ class Victim(Dagster):
     def remains(self) -> list[Path]:
         """What lies in the warehouse and is not live."""
         warehouse = self.home / "warehouse"
-        live = {live_instance.uuid for asset in BUILT for live_instance in self.queries.live_instances(asset)}
+        live = {live_instance.uuid for asset in BUILT for live_instance in self.queries.instances.live(asset)}
         folders = [
             path for path in warehouse.glob("*/data/instance=*") if path.name.removeprefix("instance=") not in live
         ]
@@ -137,6 +137,6 @@ def wait_until_wants_are_successful(victim: Victim, *refs: str) -> None:
     """The tick after the build ends them."""
 
     def states() -> set[str]:
-        return {want.state.value for ref in refs for want in victim.queries.wants_of_ref(ref)}
+        return {want.state.value for ref in refs for want in victim.queries.wants.of_ref(ref)}
 
     victim.wait_until(lambda: states() == {"Successful"}, f"the wants of {refs} are successful")

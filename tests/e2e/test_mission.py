@@ -176,7 +176,7 @@ def test_a_job_that_misses_an_input_is_retried_when_the_input_is_live(dagster: D
 
     dagster.wait_until_live("takings@2024-01-02")
 
-    runs = [run.state for run in dagster.queries.job_runs() if "takings@2024-01-02" in run.refs]
+    runs = [run.state for run in dagster.queries.job_runs.newest() if "takings@2024-01-02" in run.refs]
     assert sorted(runs) == sorted([JobRunState.DEP_MISSED, JobRunState.SUCCEEDED])
     assert dagster.state("prices@2024-01-02") is InstanceState.LIVE
 
@@ -201,7 +201,7 @@ def test_a_ref_that_two_processes_ask_for_at_once_is_built_once(dagster: Dagster
     folder = dagster.folder
 
     processes = [dagster.start_databuild("build", ref) for _ in range(2)]
-    dagster.wait_until(lambda: len(dagster.queries.wants_of_ref(ref)) == 2, "both processes want the ref")
+    dagster.wait_until(lambda: len(dagster.queries.wants.of_ref(ref)) == 2, "both processes want the ref")
     dagster.wait_until(lambda: bool([*folder.glob("caller-*")]), "the ref is being built")
     (folder / "go").touch()
     for process in processes:

@@ -182,7 +182,7 @@ def visited(browser: Chromium, dagster: Dagster) -> Iterator[Visit]:
 
 def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster: Dagster, look: Look) -> None:
     (want, *_) = dagster.databuild("want", "list", "--all", "--ref", BEHIND)
-    live = dagster.queries.canonical([LIVE])[LIVE].uuid
+    live = dagster.queries.canonical.of([LIVE])[LIVE].uuid
     paths = [
         "/",
         "/assets",
@@ -191,8 +191,8 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
         f"/partition?ref={LIVE}",
         f"/partition?ref={BEHIND}",
         f"/lineage?instance={live}",
-        f"/lineage?instance={live}&as_of={dagster.queries.head().seq - 1}",
-        f"/diff?a={live}&b={dagster.queries.canonical([TAINTED])[TAINTED].uuid}",
+        f"/lineage?instance={live}&as_of={dagster.queries.events.head().seq - 1}",
+        f"/diff?a={live}&b={dagster.queries.canonical.of([TAINTED])[TAINTED].uuid}",
         f"/receipt?instance={live}",
         f"/sample?ref={quote(MARKED)}",
         f"/partition?ref={TAINTED}",
@@ -292,7 +292,7 @@ def test_a_page_shows_a_new_event_without_a_reload(visited: Visit, dagster: Dags
 
 
 def test_every_action_is_confirmed_done_and_named_in_the_log(visited: Visit, dagster: Dagster) -> None:
-    new, before = "odd@acted on", dagster.queries.head().seq
+    new, before = "odd@acted on", dagster.queries.events.head().seq
     visited.open("/wants")
     visited.page.get_by_role("link", name="Record a want").click()
     visited.page.get_by_label("Refs").fill(new)
@@ -312,17 +312,17 @@ def test_every_action_is_confirmed_done_and_named_in_the_log(visited: Visit, dag
     visited.page.get_by_role("link", name="Untaint").click()
     visited.sees("Readers would see 1 partition live again.")
     visited.confirms("Untaint", "untainted")
-    first = dagster.queries.canonical([new])[new].uuid
+    first = dagster.queries.canonical.of([new])[new].uuid
     visited.asks("Taint")
     visited.confirms("Taint", "tainted", reason="half of the rows")
     visited.asks("Resume")
     visited.confirms("Resume", "resumed")
-    dagster.wait_until(lambda: dagster.queries.canonical([new])[new].uuid != first, "it is built again")
+    dagster.wait_until(lambda: dagster.queries.canonical.of([new])[new].uuid != first, "it is built again")
     dagster.wait_until(lambda: dagster.are_live(new), "the second build is live")
     visited.open(f"/partition?ref={quote(new)}")
     visited.page.get_by_role("link", name="Revert to instance").click()
     visited.confirms("Revert", "reverted")
-    actors = {event.actor for event in dagster.queries.events(before, 10_000) if event.actor.startswith("web:")}
+    actors = {event.actor for event in dagster.queries.events.after(before, 10_000) if event.actor.startswith("web:")}
     assert actors == {"web:Anna (unverified)"}
 
 

@@ -49,7 +49,7 @@ def delays(make_world):
 
 def arc_wants(world, ref):
     """(source instance, state) of the wants that an arc made for a lot."""
-    return [(want.source_id, want.state) for want in world.queries.wants_of_ref(ref) if want.source == "arc"]
+    return [(want.source_id, want.state) for want in world.queries.wants.of_ref(ref) if want.source == "arc"]
 
 
 def launched(here):
@@ -244,7 +244,7 @@ def test_an_arc_that_came_back_stays_for_a_process_that_has_not_followed_it(chai
     register(chain, "files", "clean", "report")
     chain.arrive("files@3", "file:///3")
     third = c.Published(chain.uuid("files@3"), "files@3", chain.seq)
-    report = next(arc for arc in chain.queries.arcs() if arc.asset == "report")
+    report = next(arc for arc in chain.queries.datasets.arcs() if arc.asset == "report")
 
     chain.handle(c.FireArcs(up_to_seq=chain.seq, published=(third,), followed={"report": report.since, "clean": 1}))
 
@@ -289,7 +289,7 @@ def test_new_data_opens_a_lot_that_had_failed_and_the_arc_wants_it(either):
 
     assert either.log(before) == ["ArcFired", "TaintCreated", "WantCreated"]
     assert either.state("clean@1") is _I.TAINTED
-    (taint,) = either.queries.taints_of(either.uuid("clean@1"))
+    (taint,) = either.queries.instances.taints_of(either.uuid("clean@1"))
     assert taint.reason == "late data: files@1 has a new instance"
     assert [state for _, state in arc_wants(either, "clean@1")] == [WantState.FAILED, WantState.IDLE]
     assert either.due() == ["clean@1"]
@@ -390,12 +390,12 @@ def test_an_arc_that_follows_late_data_rebuilds_its_lot_once(late):
     assert late.fire() == ["clean@1"]
 
     assert late.state("clean@1") is _I.TAINTED
-    (taint,) = late.queries.taints_of(late.uuid("clean@1"))
+    (taint,) = late.queries.instances.taints_of(late.uuid("clean@1"))
     assert taint.reason == "late data: files@1 has a new instance"
     late.succeed("clean@1", inputs=["files@1", "names"])
     assert late.fire() == []
     assert late.state("clean@1") is _I.LIVE
-    assert late.queries.stale([late.uuid("clean@1")]) == set()
+    assert late.queries.instances.stale([late.uuid("clean@1")]) == set()
 
 
 @pytest.mark.parametrize("looks_in_between", [True, False])

@@ -51,7 +51,7 @@ def test_a_command_id_with_another_request_is_refused_and_records_nothing(world)
         world.handle(c.CreateWants(wants=(("b",),)), command_id=asked("once", "b"))
 
     assert (again.repeated, again.events, world.seq) == (True, first.events, before)
-    assert world.queries.events_of_command("once") == list(first.events)
+    assert world.queries.events.of_command("once") == list(first.events)
 
 
 def test_an_id_that_was_used_without_a_fingerprint_is_refused_with_one(world):

@@ -117,12 +117,12 @@ class History(Walk):
         self.world.handle(c.MissDeps(misses=misses))
 
     def lose_any(self):
-        launches = self.queries.open_launches()
+        launches = self.queries.launches.open()
         if launches:
             self.world.handle(c.LoseLaunches(launch_ids=(self.rng.choice(launches).launch_id,), reason="gone"))
 
     def report_late(self):
-        ended = [run for run in self.queries.job_runs() if run.state is not JobRunState.RUNNING]
+        ended = [run for run in self.queries.job_runs.newest() if run.state is not JobRunState.RUNNING]
         if ended:
             run, before = self.rng.choice(ended), self.world.seq
             outputs = tuple(OutputFact(ref=ref, manifest=COMPLETE) for ref in run.refs)
@@ -134,7 +134,9 @@ class History(Walk):
         self.world.handle(c.TaintPartitions(uuids=(self.instance()[1],), reason="wrong", downstream=True))
 
     def taint_what_was_seen(self):
-        seen = tuple(instance.uuid for instance in self.queries.history(self.rng.choice(REFS)) if instance.live_at)
+        seen = tuple(
+            instance.uuid for instance in self.queries.instances.history(self.rng.choice(REFS)) if instance.live_at
+        )
         if seen:
             downstream = self.rng.random() < 0.5
             self.world.handle(c.TaintPartitions(seen=seen[-2:], reason="rows offend", downstream=downstream))
@@ -144,7 +146,7 @@ class History(Walk):
         self.world.handle(c.RevertCanonical(ref=ref, uuid=uuid, force=True))
 
     def go_back_to_what_is_removed(self):
-        for instance in self.queries.history(self.rng.choice(REFS)):
+        for instance in self.queries.instances.history(self.rng.choice(REFS)):
             if instance.manifest_state == "removed":
                 with suppress(Refused):
                     self.world.handle(c.RevertCanonical(ref=instance.ref, uuid=instance.uuid, force=True))
@@ -167,7 +169,7 @@ class History(Walk):
             for instance in published_by(event)
         )
         self.world.handle(c.FireArcs(up_to_seq=up_to_seq, published=published))
-        for arc in self.queries.arcs():
+        for arc in self.queries.datasets.arcs():
             fired = fired_by(self.world.store, arc.asset)
             assert len(fired) == len(set(fired)), f"{arc.asset} was woken twice by one of {fired}"
 
@@ -194,11 +196,11 @@ def fold_on(world, reader, read):
     queries = Queries(reader)
     with world.store.reading() as connection:
         events = events_after(connection, read, 1000)
-    before = queries.canonical(REFS)
+    before = queries.canonical.of(REFS)
     for event in events:
         with reader.writing() as work:
             fold(work, event)
-        after = queries.canonical(REFS)
+        after = queries.canonical.of(REFS)
         moved = {ref for ref in REFS if after[ref] != before[ref] and before[ref].state not in _DERIVED}
         assert moved <= all_touched(queries, [event]), event
         read, before = event.seq, after
@@ -209,9 +211,9 @@ def waits_are_for_wanted_refs(world):
     """Rule 6.4: each ref that is waited for has an open want and has not failed; or the wants behind it are past their TTL."""
     for ref in [ref for ref in REFS if world.state(ref) is InstanceState.UPSTREAM_BUILDING]:
         wanted = max((want.expires_at or float("inf") for want in world.open_wants(ref)), default=0.0)
-        for missing in world.queries.missing_of(world.uuid(ref)):
+        for missing in world.queries.planning.missing_of(world.uuid(ref)):
             assert world.state(missing) not in (InstanceState.FAILED, InstanceState.UPSTREAM_FAILED)
-            if wanted > max(world.clock.now, world.queries.head().at):
+            if wanted > max(world.clock.now, world.queries.events.head().at):
                 assert world.open_wants(missing), f"{ref} waits for {missing}, which has no open want"
 
 
@@ -264,7 +266,7 @@ class Executor:
         self.world.clock.turn(5)
         limits = TickLimits(launches=2, open_launches=3)
         tick(Pass(self.world.engine, HERE, self.launcher, HandForeign(), self.judge, "orchestrator", limits))
-        for launch in self.world.queries.open_launches():
+        for launch in self.world.queries.launches.open():
             self.go_on(launch)
 
     def go_on(self, launch):
@@ -272,7 +274,7 @@ class Executor:
             self.launcher.set_status(launch.launch_id, DagsterRunStatus.RUNNING)
             self.world.start_launch(launch.launch_id)
         self.world.engine.beat([launch.launch_id])
-        for run in self.world.queries.job_runs_of_launch(launch.launch_id):
+        for run in self.world.queries.job_runs.of_launch(launch.launch_id):
             if run.state is not JobRunState.RUNNING:
                 continue
             match self.trouble.pop() if self.trouble else "none":
@@ -294,7 +296,7 @@ class Executor:
     def finish(self, run):
         impacted = {}
         for ref in run.refs:
-            states = self.world.queries.states(self.hidden[ref])
+            states = self.world.queries.canonical.states(self.hidden[ref])
             if missing := tuple(need for need, state in states.items() if state is not InstanceState.LIVE):
                 impacted[ref] = missing
         if impacted:

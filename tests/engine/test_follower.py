@@ -214,8 +214,8 @@ def test_what_events_name_by_job_run_or_taint_is_found(world):
     world.handle(c.TaintPartitions(refs=("a",), reason="wrong", downstream=True))
     world.fail("c")
 
-    (taint,) = world.queries.events_named(("TaintCreated",), seq, world.seq)
-    (failure,) = world.queries.events_named(("JobRunFailed",), seq, world.seq)
+    (taint,) = world.queries.events.named(("TaintCreated",), seq, world.seq)
+    (failure,) = world.queries.events.named(("JobRunFailed",), seq, world.seq)
 
     assert all_touched(world.queries, [taint]) == {"a", "b"}
     assert all_touched(world.queries, [failure]) == {"c"}

@@ -150,7 +150,7 @@ def test_wrong_clocks_end_no_lease_and_keep_no_dead(worker, orchestrator, log):
     world.clock.set(orchestrator - log)
     here = Orchestrator(world)
     here.tick_for(60)
-    (launch_id,) = [launch.launch_id for launch in world.queries.open_launches()]
+    (launch_id,) = [launch.launch_id for launch in world.queries.launches.open()]
     world.clock.set(worker - orchestrator)
     here.start(launch_id)
 

@@ -39,13 +39,13 @@ def jump(world):
 def test_time_goes_on_behind_the_log_and_the_clock_comes_up_with_it(world, jump):
     """Rule 3.1"""
     jump()
-    head = world.queries.head().at
+    head = world.queries.events.head().at
 
     assert world.engine.now() == head
     world.clock.turn(100)
     assert world.engine.now() == pytest.approx(head + 100 * PACE)
     world.want("a")
-    assert world.queries.head().at == pytest.approx(head + 100 * PACE)
+    assert world.queries.events.head().at == pytest.approx(head + 100 * PACE)
     world.clock.turn(100)
     assert world.engine.now() == pytest.approx(head + 200 * PACE)
     world.clock.turn(HOURS / (1 - PACE))
@@ -99,7 +99,7 @@ def test_a_process_that_begins_later_goes_on_from_where_time_has_come(world, orc
     later = world.process()
 
     assert later.now() == pytest.approx(world.engine.now())
-    assert later.now() > world.queries.head().at + 1000
+    assert later.now() > world.queries.events.head().at + 1000
     outcome = later.handle(c.CreateWants(wants=(("b",),), ttl_seconds=60.0), actor="tester")
     orchestrator.tick()
     assert world.want_state(outcome.want_ids[0]) not in (WantState.EXPIRED, WantState.FAILED)
@@ -135,7 +135,7 @@ def test_a_clock_that_is_behind_is_logged_once(world, orchestrator, jump, caplog
     (said,) = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
     assert "17995 s before the last event of the log" in said
     assert "check the clocks" in said
-    first = next(event for event in world.queries.events() if event.at > world.clock.now + LEASE_SECONDS)
+    first = next(event for event in world.queries.events.after() if event.at > world.clock.now + LEASE_SECONDS)
     assert f"the clock of tester ran ahead at event {first.seq}, 2023-11-15T03:14:20Z" in said
 
 
@@ -146,7 +146,7 @@ def test_the_process_whose_clock_ran_ahead_is_named_if_its_event_has_it(world):
     world.start_launch(launch, holder="host-7/boot/namespace/4711/1")
     world.clock.set(-HOURS)
 
-    said = clock_is_behind(world.queries, world.queries.head().at, world.clock.now)
+    said = clock_is_behind(world.queries.events, world.queries.events.head().at, world.clock.now)
 
     assert "process 4711 on host-7, ran ahead" in said
 
@@ -155,9 +155,9 @@ def test_less_than_a_lease_is_not_worth_a_sentence(world):
     url = world.store.url
     forget_warned(url)
 
-    assert clock_is_behind(world.queries, LEASE_SECONDS, 0.0) is None
-    assert clock_is_behind(world.queries, LEASE_SECONDS + 1, 0.0) is not None
-    assert clock_is_behind(world.queries, LEASE_SECONDS + 1, 0.0) is None
+    assert clock_is_behind(world.queries.events, LEASE_SECONDS, 0.0) is None
+    assert clock_is_behind(world.queries.events, LEASE_SECONDS + 1, 0.0) is not None
+    assert clock_is_behind(world.queries.events, LEASE_SECONDS + 1, 0.0) is None
 
     forget_warned(url)
-    assert clock_is_behind(world.queries, LEASE_SECONDS + 1, 0.0) is not None
+    assert clock_is_behind(world.queries.events, LEASE_SECONDS + 1, 0.0) is not None

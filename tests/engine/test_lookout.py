@@ -20,7 +20,7 @@ def test_a_lookout_observes_a_launch_that_no_tick_has_seen(world):
     assert not lookout.look(), "no launch is open"
     world.want("a")
     world.start("a")
-    (launch,) = world.queries.open_launches()
+    (launch,) = world.queries.launches.open()
     world.engine.beat([launch.launch_id])
     beat = world.engine.heartbeats.last([launch.launch_id])[launch.launch_id]
 
@@ -67,7 +67,7 @@ def launched(world):
     here = Orchestrator(world)
     world.want("a")
     here.tick()
-    (launch_id,) = [launch.launch_id for launch in world.queries.open_launches()]
+    (launch_id,) = [launch.launch_id for launch in world.queries.launches.open()]
     here.start(launch_id)
     return here, lookout_over_launches(world.engine, here.judge), launch_id
 
@@ -90,7 +90,7 @@ def test_a_dead_host_is_noticed_within_45_seconds_at_any_interval_of_ticks(make_
                 next_tick = second + interval + slow
             if second % LOOK_SECONDS == 0:
                 lookout.look()
-            if launch_id not in {launch.launch_id for launch in world.queries.open_launches()}:
+            if launch_id not in {launch.launch_id for launch in world.queries.launches.open()}:
                 break
             world.clock.turn(1)
 

@@ -29,7 +29,7 @@ def opened(world):
 
 def test_a_migration_is_refused_while_a_launch_sends_heartbeats(older):
     """Rule 3.4"""
-    (launch,) = older.queries.open_launches()
+    (launch,) = older.queries.launches.open()
     older.engine.beat([launch.launch_id])
     now = older.clock.now + LEASE_SECONDS - 1
 

@@ -74,10 +74,10 @@ def test_the_limit_on_due_refs_is_divided_among_the_assets_that_have_any(make_wo
     world.want(*(f"{asset}@{key}" for asset in "ab" for key in KEYS), "c")
     world.want("b@19", priority=1)
 
-    found = world.queries.due_refs(world.queries.datasets(), world.clock.now, 6)
+    found = world.queries.planning.due_refs(world.queries.datasets.all(), world.clock.now, 6)
 
     assert [ref.ref for ref in found.refs] == ["b@19", "a@00", "a@01", "b@00", "c"]
-    assert {world.queries.datasets()[id].asset for id in found.cut_off} == {"a", "b"}
+    assert {world.queries.datasets.all()[id].asset for id in found.cut_off} == {"a", "b"}
 
 
 def test_due_refs_that_are_within_the_limit_together_are_not_divided(make_world):
@@ -87,6 +87,6 @@ def test_due_refs_that_are_within_the_limit_together_are_not_divided(make_world)
     world.want(*(f"a@{key}" for key in keys), *(f"b@{key}" for key in KEYS[:10]))
     world.want("b@09", priority=1)
 
-    found = world.queries.due_refs(world.queries.datasets(), world.clock.now, 130)
+    found = world.queries.planning.due_refs(world.queries.datasets.all(), world.clock.now, 130)
 
     assert [len(found.refs), found.refs[0].ref, found.cut_off] == [120, "b@09", set()]

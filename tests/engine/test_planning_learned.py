@@ -57,7 +57,7 @@ def launched(world: World, ref: str) -> bool:
 
 
 def launches_of(world: World, ref: str, after_seq: int) -> int:
-    facts = [event.fact for event in world.queries.events(after_seq)]
+    facts = [event.fact for event in world.queries.events.after(after_seq)]
     return sum(isinstance(fact, e.JobRunBuffered) and any(ref in run.refs for run in fact.runs) for fact in facts)
 
 
@@ -185,7 +185,7 @@ def test_a_chain_of_learned_inputs_is_launched_from_its_end(make_world):
 
     for _ in names:
         here.tick()
-        order += [run.refs[0] for run in world.queries.job_runs(open_only=True)]
+        order += [run.refs[0] for run in world.queries.job_runs.newest(open_only=True)]
         world.succeed(order[-1])
 
     assert order == names[::-1]
@@ -267,9 +267,11 @@ def step(world, here, order, declared, random):
         assert leads_to_a_build(world, name, learned), f"{name} waits for nothing: {learned.get(name)}"
     assert_declared_alone_is_missed(world, declared, before)
     runs = [
-        run for run in world.queries.job_runs(open_only=True) if run.state in (JobRunState.QUEUED, JobRunState.RUNNING)
+        run
+        for run in world.queries.job_runs.newest(open_only=True)
+        if run.state in (JobRunState.QUEUED, JobRunState.RUNNING)
     ]
-    for launch in world.queries.open_launches():
+    for launch in world.queries.launches.open():
         if launch.dagster_run_id is None:
             here.start(launch.launch_id)
         world.engine.beat([launch.launch_id])
@@ -293,7 +295,7 @@ def what_was_learned(world):
     """By ref, read off the log: the last dep miss of a job run that had begun."""
     begun: set[str] = set()
     learned: dict[str, set[str]] = {}
-    for event in world.queries.events(0, 100_000):
+    for event in world.queries.events.after(0, 100_000):
         match event.fact:
             case e.JobRunStarted(job_run_ids=ids):
                 begun.update(ids)
@@ -315,7 +317,7 @@ def leads_to_a_build(world, name, learned):
             if canonical.state is _I.BUILDING or (canonical.retry_at or 0) > world.clock.now:
                 return True
             if canonical.state in LEASED:
-                level.update(world.queries.missing_of(canonical.uuid))
+                level.update(world.queries.planning.missing_of(canonical.uuid))
             elif item in world.due():
                 level.update(learned.get(item, ()))
     return False
@@ -325,20 +327,20 @@ def launches_and_starts(world, name, after_seq):
     """Launched by the tick, and not only recorded as missing."""
     missed = {
         miss.job_run_id
-        for event in world.queries.events(after_seq)
+        for event in world.queries.events.after(after_seq)
         if isinstance(event.fact, e.JobRunDepMissed)
         for miss in event.fact.misses
     }
     return any(
         name in run.refs and run.job_run_id not in missed
-        for event in world.queries.events(after_seq)
+        for event in world.queries.events.after(after_seq)
         if isinstance(event.fact, e.JobRunBuffered)
         for run in event.fact.runs
     )
 
 
 def assert_declared_alone_is_missed(world, declared, after_seq):
-    for event in world.queries.events(after_seq):
+    for event in world.queries.events.after(after_seq):
         if isinstance(event.fact, e.JobRunDepMissed):
             for miss in event.fact.misses:
                 for impact in miss.impacted:

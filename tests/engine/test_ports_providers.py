@@ -84,5 +84,5 @@ def test_a_witness_is_believed_before_the_heartbeat(chain, evidence, state):
 
     here.tick_for(3 * LEASE_SECONDS)
 
-    (run,) = chain.queries.job_runs_of_launch(order.launch_id)
+    (run,) = chain.queries.job_runs.of_launch(order.launch_id)
     assert run.state is state

@@ -52,9 +52,9 @@ class Version:
         own = {spec.asset: spec for spec in self.specs}
         for order in self.here.launcher.orders:
             for asset in order.assets:
-                assert own[asset] == self.world.queries.dataset(asset), f"{self.here.name} launched {asset}"
+                assert own[asset] == self.world.queries.datasets.get(asset), f"{self.here.name} launched {asset}"
             self.here.start(order.launch_id)
-            for run in self.world.queries.job_runs_of_launch(order.launch_id):
+            for run in self.world.queries.job_runs.of_launch(order.launch_id):
                 self.world.succeed(*run.refs)
         self.here.launcher.orders.clear()
         return registered
@@ -116,7 +116,7 @@ def test_the_earlier_version_is_registered_once_the_other_has_ended(new_world, b
     assert old.tick().left == ()
 
     assert n_registrations(new_world) == before + 1
-    assert sorted(spec.asset for spec in new_world.queries.datasets().values()) == ["report", "src"]
+    assert sorted(spec.asset for spec in new_world.queries.datasets.all().values()) == ["report", "src"]
 
 
 def test_a_version_noted_by_a_clock_that_ran_ahead_keeps_no_other_one_out(new_world, both):
@@ -138,8 +138,8 @@ def test_a_step_registers_what_it_builds_beside_an_orchestrator_and_removes_noth
     needed = register(old.engine, HERE, OLD, building=["report"], is_asked=False)
 
     assert (shared.left, needed.left) == (("lot", "report"), ("lot",))
-    assert new_world.queries.dataset("report") == OLD[1]
-    assert new_world.queries.dataset("lot") == NEW[2]
+    assert new_world.queries.datasets.get("report") == OLD[1]
+    assert new_world.queries.datasets.get("lot") == NEW[2]
 
 
 def test_a_command_beside_an_orchestrator_adds_assets_and_says_what_it_leaves(new_world, both):
@@ -152,7 +152,7 @@ def test_a_command_beside_an_orchestrator_adds_assets_and_says_what_it_leaves(ne
     assert asked.left_in_words(HERE).startswith(
         "This code of location 'here' lacks lot and changes report; the registered ones stay, because an orchestrator"
     )
-    assert {spec.asset: spec for spec in new_world.queries.datasets().values()} == {
+    assert {spec.asset: spec for spec in new_world.queries.datasets.all().values()} == {
         spec.asset: spec for spec in (*NEW, added)
     }
     assert {spec.asset for spec in asked.plannable.values()} == {"src", "added"}

@@ -102,11 +102,11 @@ class Deployed:
 
     def seen(self) -> set[str | None]:
         """The keys of what readers of the whole dataset see."""
-        spec = self.world.queries.dataset("sales")
+        spec = self.world.queries.datasets.get("sales")
         assert spec is not None
         live = [
             partition_key_of(one.ref)
-            for one in self.world.queries.canonical_of_dataset("sales")
+            for one in self.world.queries.canonical.of_dataset("sales")
             if one.state is InstanceState.LIVE
         ]
         return set(live) - self.world.engine.catalog.left_out(spec, live)
@@ -146,7 +146,7 @@ def test_a_build_of_another_window_ends_and_its_want_stays() -> None:
 
     deployed.define("weeks")
 
-    assert deployed.world.queries.job_runs_named([job_run])[job_run].state is JobRunState.CANCELED
+    assert deployed.world.queries.job_runs.named([job_run])[job_run].state is JobRunState.CANCELED
     assert [want.refs for want in deployed.world.open_wants("sales@2024-01-07")] == [("sales@2024-01-07",)]
 
 
@@ -175,7 +175,7 @@ def test_one_sentence_says_what_becomes_of_earlier_instances() -> None:
     assert "sales changed: 1 instance whose key means another window of time became tainted" in sentence
     assert "leave out 1 whose keys are gone" in sentence
     uuid = deployed.world.uuid("sales@2024-01-07")
-    assert [taint.reason for taint in deployed.world.queries.taints_of(uuid)] == [why_moved("sales")]
+    assert [taint.reason for taint in deployed.world.queries.instances.taints_of(uuid)] == [why_moved("sales")]
 
 
 @pytest.mark.parametrize("name", ["days", "later days"])
@@ -232,7 +232,7 @@ def test_the_taint_of_a_window_is_not_taken_back_while_it_is_another() -> None:
     deployed.define("days")
     ref = deployed.build("2024-01-07")
     deployed.define("weeks")
-    (taint,) = deployed.world.queries.taints_of(deployed.world.uuid(ref))
+    (taint,) = deployed.world.queries.instances.taints_of(deployed.world.uuid(ref))
 
     with pytest.raises(CannotRevert, match="its key means another window of time now"):
         untaint_command(deployed.world.engine, taint.taint_id, "")

@@ -214,13 +214,13 @@ class Working:
 
     def work(self, version):
         world = self.world
-        for launch in world.queries.open_launches():
+        for launch in world.queries.launches.open():
             if launch.launch_id not in self.running:
                 self.here.start(launch.launch_id)
                 self.running[launch.launch_id] = world.clock.now + 12.0, version
             ends_at, version_of_run = self.running[launch.launch_id]
             if world.clock.now >= ends_at:
-                for run in world.queries.job_runs_of_launch(launch.launch_id):
+                for run in world.queries.job_runs.of_launch(launch.launch_id):
                     self._end(run.refs[0], version_of_run)
 
     def _end(self, ref, version):
@@ -297,16 +297,18 @@ def test_a_missing_row_sets_one_ref_of_a_launch_aside_until_log_rebuild_mends_it
         in why
     )
     assert "`databuild log rebuild`" in why
-    states = world.queries.states(days)
+    states = world.queries.canonical.states(days)
     assert [ref for ref, state in states.items() if state is not BUILDING] == ["days@2"]
     assert sorted(key for order in here.launcher.orders for key in order.partition_keys) == ["0", "1", "3", "4"]
     assert any(uuid in str(violation) or "days@2" in str(violation) for violation in check(world.store))
     here.tick_for(300)
-    assert [(aside.name, aside.reason) for aside in world.queries.set_aside()] == [("days@2", why)], "for `status`"
+    assert [(aside.name, aside.reason) for aside in world.queries.planning.set_aside()] == [("days@2", why)], (
+        "for `status`"
+    )
     rebuild(world.store)
     here.tick_for(60)
     assert (here.tick().set_aside, world.state("days@2"), world.check()) == ({}, BUILDING, [])
-    assert world.queries.set_aside() == []
+    assert world.queries.planning.set_aside() == []
 
 
 def test_a_live_input_whose_row_is_missing_sets_aside_what_needs_it(make_world):
@@ -352,8 +354,8 @@ def test_a_pointer_to_nothing_stops_each_command_that_meets_it(make_world, damag
         work.connection.execute(sql, (world.uuid("a"),))
     before = world.seq
     questions = {
-        "canonical": lambda: world.queries.canonical(["a"]),
-        "canonical of a dataset": lambda: world.queries.canonical_of_dataset("a"),
+        "canonical": lambda: world.queries.canonical.of(["a"]),
+        "canonical of a dataset": lambda: world.queries.canonical.of_dataset("a"),
         "explain": lambda: explain(world.engine, "a"),
         "want": lambda: world.want("a"),
         "claim": lambda: world.claim("a"),
@@ -449,9 +451,9 @@ def test_a_missing_row_keeps_no_other_want_from_expiring(make_world):
 
     assert (list(report.set_aside), report.expired) == ([f"want {damaged}"], others)
     here.tick_for(300)
-    assert [aside.name for aside in world.queries.set_aside()] == [f"want {damaged}"], "for `status`"
+    assert [aside.name for aside in world.queries.planning.set_aside()] == [f"want {damaged}"], "for `status`"
     rebuild(world.store)
-    assert (here.tick().expired, world.queries.set_aside()) == ([damaged], [])
+    assert (here.tick().expired, world.queries.planning.set_aside()) == ([damaged], [])
 
 
 @pytest.mark.parametrize(

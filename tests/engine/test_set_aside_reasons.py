@@ -38,7 +38,7 @@ def world(make_world):
 
 
 def recorded(world):
-    return [(aside.kind, aside.name, aside.reason) for aside in world.queries.set_aside()]
+    return [(aside.kind, aside.name, aside.reason) for aside in world.queries.planning.set_aside()]
 
 
 def test_a_reason_is_recorded_once_and_its_end_once(world, monkeypatch):

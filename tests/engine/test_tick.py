@@ -58,7 +58,7 @@ def test_outputs_of_a_job_for_one_key_share_a_job_run_unless_one_misses_somethin
     assert world.states("left", "right", "third") == [_I.UPSTREAM_BUILDING, _I.BUILDING, _I.BUILDING]
     pair = next(order for order in here.launcher.orders if order.job == "pair")
     assert sorted(pair.assets) == ["right", "third"]
-    assert [sorted(run.refs) for run in world.queries.job_runs_of_launch(pair.launch_id)] == [["right", "third"]]
+    assert [sorted(run.refs) for run in world.queries.job_runs.of_launch(pair.launch_id)] == [["right", "third"]]
 
 
 def test_the_urgent_key_of_a_large_job_goes_before_its_other_keys_and_before_other_jobs(make_world):
@@ -135,7 +135,7 @@ def test_a_launch_that_dagster_never_saw_is_ordered_again_with_the_same_id(graph
 
     first, second = here.launcher.orders
     assert second == first
-    assert len(graph.queries.history("raw@1")) == 1
+    assert len(graph.queries.instances.history("raw@1")) == 1
 
 
 def test_a_launch_that_was_canceled_in_part_is_ordered_again_for_the_rest(graph):
@@ -166,7 +166,7 @@ def test_a_launch_that_falls_silent_is_lost_and_built_again(graph):
     assert list(reports.lost) == [launch_id]
     assert list(here.launcher.failed) == [f"run-of-{launch_id}"]
     assert len(reports.launched) == 1
-    assert [run.state for run in graph.queries.job_runs_of_launch(launch_id)] == [JobRunState.LOST]
+    assert [run.state for run in graph.queries.job_runs.of_launch(launch_id)] == [JobRunState.LOST]
 
 
 class SlowDisk:
@@ -208,7 +208,7 @@ def test_a_dagster_run_that_ended_without_reporting_loses_its_job_runs(graph, st
     report = here.tick()
 
     assert list(report.lost) == [launch_id]
-    assert graph.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.LOST
+    assert graph.queries.job_runs.of_launch(launch_id)[0].state is JobRunState.LOST
     assert len(report.launched) == 1
 
 
@@ -254,7 +254,7 @@ def test_a_materialization_followed_by_a_failure_is_not_live(mixed):
 
     here.tick()
 
-    (taint,) = mixed.queries.taints_of(mixed.queries.history("plain")[0].uuid)
+    (taint,) = mixed.queries.instances.taints_of(mixed.queries.instances.history("plain")[0].uuid)
     assert taint.reason == "its run 7 failed"
     assert mixed.states("ours", "plain", "source") == [_I.UPSTREAM_BUILDING, _I.UPSTREAM_BUILDING, None]
 
@@ -268,7 +268,7 @@ def plain_launch(mixed, here):
     launch_id = here.launcher.last.launch_id
     here.launcher.set_status(launch_id, DagsterRunStatus.RUNNING)
     here.tick()
-    assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.RUNNING
+    assert mixed.queries.job_runs.of_launch(launch_id)[0].state is JobRunState.RUNNING
     return launch_id
 
 
@@ -312,7 +312,7 @@ def test_a_canceled_plain_run_is_not_retried(mixed):
     here.tick()
 
     assert mixed.want_state(want) is WantState.CANCELED
-    assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.CANCELED
+    assert mixed.queries.job_runs.of_launch(launch_id)[0].state is JobRunState.CANCELED
 
 
 def test_a_deleted_plain_run_is_lost(mixed):
@@ -324,7 +324,7 @@ def test_a_deleted_plain_run_is_lost(mixed):
     report = here.tick()
 
     assert list(report.lost) == [launch_id]
-    assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.LOST
+    assert mixed.queries.job_runs.of_launch(launch_id)[0].state is JobRunState.LOST
 
 
 def test_a_tainted_plain_partition_is_not_live_again_by_its_old_materialization(mixed):
@@ -434,7 +434,7 @@ def test_two_orchestrators_follow_the_same_plain_run_in_peace(mixed, status):
     first.tick()
 
     assert launcher.meanwhile == []
-    assert len(mixed.queries.history("plain")) == 1
+    assert len(mixed.queries.instances.history("plain")) == 1
 
 
 def test_two_orchestrators_lose_the_same_launch_in_peace(graph):
@@ -448,7 +448,7 @@ def test_two_orchestrators_lose_the_same_launch_in_peace(graph):
     launcher.meanwhile = [second.tick]
     first.tick()
 
-    assert [instance.state for instance in graph.queries.history("names")] == [_I.UP_FOR_RETRY, _I.BUILDING]
+    assert [instance.state for instance in graph.queries.instances.history("names")] == [_I.UP_FOR_RETRY, _I.BUILDING]
 
 
 @pytest.mark.parametrize("before", [None, "dagster event 1"])
@@ -469,7 +469,7 @@ def test_a_slow_observer_says_nothing_of_what_came_after_it_looked(mixed, before
 
     assert mixed.state("source") is _I.LIVE
     assert mixed.canonical("source").origin == "dagster event 2"
-    assert len(mixed.queries.history("source")) == 1
+    assert len(mixed.queries.instances.history("source")) == 1
 
 
 def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respected(mixed):

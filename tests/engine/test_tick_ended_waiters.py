@@ -46,7 +46,7 @@ def ledger(world, requester):
 def begin(world, here, ref):
     """A Dagster run of another user builds it, as far as Dagster knows."""
     world.claim(ref, dagster_run_id=f"builder of {ref}")
-    launch = world.queries.open_launches()[-1]
+    launch = world.queries.launches.open()[-1]
     here.launcher.has(launch.launch_id, RUNNING)
 
 

@@ -34,7 +34,7 @@ def build(world, here, *refs):
         here.tick(serving=refs, launches=1)
         for order in here.launcher.orders[n_before:]:
             here.start(order.launch_id)
-            for run in world.queries.job_runs_of_launch(order.launch_id):
+            for run in world.queries.job_runs.of_launch(order.launch_id):
                 world.succeed(*run.refs)
         if set(world.states(*refs)) == {_I.LIVE}:
             return
@@ -141,8 +141,8 @@ def test_a_served_level_reads_no_index_of_all_due_refs(graph):
     with graph.store.reading() as connection:
         connection.set_trace_callback(statements.append)
 
-    graph.queries.due_among(["second@001"], graph.queries.datasets(), graph.clock.now, 10)
-    graph.queries.due_soon(["second@001"], graph.clock.now)
+    graph.queries.planning.due_among(["second@001"], graph.queries.datasets.all(), graph.clock.now, 10)
+    graph.queries.planning.due_soon(["second@001"], graph.clock.now)
     connection.set_trace_callback(None)
 
     asked = [text for text in statements if "WITH RECURSIVE" in text]

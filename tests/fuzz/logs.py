@@ -101,14 +101,14 @@ def _each(url: str) -> None:
     queries = Queries(store)
     steps: tuple[Callable[[], object], ...] = (
         lambda: check(store, deep=True),
-        lambda: queries.raw_events(0, 10_000),
-        lambda: queries.events(0, 10_000),
+        lambda: queries.events.raw(0, 10_000),
+        lambda: queries.events.after(0, 10_000),
         lambda: rebuild(store),
-        lambda: queries.canonical(list(queries.states([]))),
-        lambda: queries.job_runs(),
-        lambda: queries.datasets(),
-        lambda: queries.open_launches(),
-        lambda: queries.ref_counts(),
+        lambda: queries.canonical.of(list(queries.canonical.states([]))),
+        lambda: queries.job_runs.newest(),
+        lambda: queries.datasets.all(),
+        lambda: queries.launches.open(),
+        lambda: queries.datasets.ref_counts(),
     )
     try:
         for step in steps:

@@ -261,7 +261,7 @@ def test_the_same_request_gives_the_same_graph_for_any_content_of_the_store(happ
         for what, ref in happenings:
             happen(world, what, ref)
 
-        registered = {spec.asset: spec for spec in world.queries.datasets().values()}
+        registered = {spec.asset: spec for spec in world.queries.datasets.all().values()}
 
         assert plan(["report"], registered, world.catalog) == graph_of(GRAPH, "report")
     finally:

@@ -105,7 +105,7 @@ def judged(disk: Path, seq: int) -> tuple[bool, list[str]]:
             found += [fault.sentence for fault in Comparison(queries, Journal(str(home / "journal"))).faults()]
             for warehouse in warehouses_of(queries, str(home / "warehouse")):
                 found += [f"{one}" for one in unlisted_storage(queries, warehouse, time.time())]
-            is_lost = queries.head().seq < seq
+            is_lost = queries.events.head().seq < seq
             with store.writing() as work:
                 work.refs(["raw@day0"])
         finally:

@@ -216,7 +216,7 @@ def _copied(project: Path) -> Iterator[Path]:
 def _head(project: Path) -> int:
     store = open_store(f"sqlite:///{project}/home/databuild.db")
     try:
-        return Queries(store).head().seq
+        return Queries(store).events.head().seq
     finally:
         store.close()
 

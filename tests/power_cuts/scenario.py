@@ -82,7 +82,7 @@ def main() -> None:
     for n, command in enumerate(commands(int(sys.argv[1]))):
         ask(*command)
         with open(ACKNOWLEDGED, "a") as acknowledged:
-            acknowledged.write(json.dumps({"n": n, "command": command, "seq": the_queries().head().seq}) + "\n")
+            acknowledged.write(json.dumps({"n": n, "command": command, "seq": the_queries().events.head().seq}) + "\n")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def in_order(found: Graph) -> Graph:
 
 
 def uuids_of(queries: Queries) -> list[str]:
-    return [instance.uuid for name in NAMES for instance in queries.history(name)]
+    return [instance.uuid for name in NAMES for instance in queries.instances.history(name)]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -63,7 +63,7 @@ def test_the_graph_of_an_earlier_event_is_that_of_a_fold_up_to_there(world: Worl
 
 def test_an_instance_is_refused_before_it_was_made(world: World) -> None:
     world.live("a")
-    (instance,) = world.queries.history("a")
+    (instance,) = world.queries.instances.history("a")
 
     with pytest.raises(NotMadeYet, match=f"as of seq {instance.seq - 1}: event {instance.seq} made it"):
         graph_around(world.queries, instance.uuid, 2, instance.seq - 1)

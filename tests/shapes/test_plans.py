@@ -25,7 +25,7 @@ def shop() -> World:
 
 
 def planned(world: World, *refs: str) -> dict[str, Any]:
-    datasets = {spec.asset: spec for spec in world.queries.datasets().values()}
+    datasets = {spec.asset: spec for spec in world.queries.datasets.all().values()}
     return json_of(plan_shape(annotate(world.engine, plan(refs, datasets, world.catalog))))
 
 

@@ -73,7 +73,7 @@ def _look(me: Member) -> None:
     world.scheduler.step("before it lists the landing folder")
     world.port("the landing folder")
     listed = {ref: dict(files) for ref, files in sorted(world.landing.files.items())}
-    canonical = me.queries.canonical(list(listed))
+    canonical = me.queries.canonical.of(list(listed))
     news = {ref: files for ref, files in listed.items() if _mark(files) != (canonical[ref].known_origin or "")}
     if not news:
         return
@@ -103,7 +103,7 @@ def _grown(me: Member, ref: str, there: dict[str, str], now: Canonical) -> dict[
     manifests, lies_there = me.world.landing.manifests, me.world.landing.files[ref]
     if not there.items() <= lies_there.items():
         return None  # A file that is gone, or was written again since it was listed, cannot be read as it was.
-    instances = [manifests[instance.uuid] for instance in me.queries.history(ref)]
+    instances = [manifests[instance.uuid] for instance in me.queries.instances.history(ref)]
     known = {identity for files in instances for identity in files.items()}
     unseen = {name: rows for name, rows in there.items() if (name, rows) not in known}
     if not unseen:
@@ -163,7 +163,7 @@ def check_landed(world: World) -> None:
             raise Broken("arrival", f"{ref} got {_mark(listed)} without news, after {_mark(seen[ref])}")
         seen[ref] = listed
     reverted = {event.fact.ref for event in world.onlooker.log if isinstance(event.fact, CanonicalReverted)}
-    for ref, canonical in world.queries.canonical(list(world.landing.files)).items():
+    for ref, canonical in world.queries.canonical.of(list(world.landing.files)).items():
         there, has = world.landing.files[ref], world.landing.manifests.get(canonical.uuid or "", {})
         if canonical.state is InstanceState.LIVE and ref not in reverted and set(has.values()) != set(there.values()):
             raise Broken("arrival", f"readers of {ref} see {_mark(has)}, and {_mark(there)} lies there")

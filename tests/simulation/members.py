@@ -442,7 +442,7 @@ class Step:
         return self._claim(self.asking.refs)
 
     def _start(self, launch_id: str) -> Given | None:
-        job_runs = self.me.queries.job_runs_of_launch(launch_id)
+        job_runs = self.me.queries.job_runs.of_launch(launch_id)
         start = c.StartLaunch(launch_id=launch_id, dagster_run_id=self.asking.run_id, holder=self.me.name)
         try:
             started = self.me.engine.handle(start).job_run_ids
@@ -507,7 +507,7 @@ class Step:
         read: dict[str, dict[str, str]] = {}
         missing: dict[str, tuple[str, ...]] = {}
         for ref in refs:
-            inputs = me.queries.canonical(needs[ref])
+            inputs = me.queries.canonical.of(needs[ref])
             read[ref] = {need: seen.uuid for need, seen in inputs.items() if seen.uuid is not None}
             if absent := tuple(need for need, seen in inputs.items() if seen.state is not InstanceState.LIVE):
                 missing[ref] = absent
@@ -553,7 +553,7 @@ class Step:
         timeout = DELEGATION_TIMEOUT_SECONDS * self.me.rng.uniform(1, 10)
         while waiting:
             free, now = [], self.me.engine.now()
-            for ref, canonical in self.me.queries.canonical(list(waiting)).items():
+            for ref, canonical in self.me.queries.canonical.of(list(waiting)).items():
                 # What backs off is tried again later, by the first process then.
                 if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
                     waiting[ref] = canonical.job_run or waiting[ref]
@@ -581,10 +581,10 @@ class Step:
     def _take_over(self, waiting: dict[str, str]) -> Given | None:
         mine = {asset_of(ref) for ref in self.asking.refs}
         for job_run_id in dict.fromkeys(waiting.values()):
-            job_run = self.me.queries.job_run(job_run_id)
+            job_run = self.me.queries.job_runs.get(job_run_id)
             if job_run is None or job_run.state is not JobRunState.QUEUED:
                 continue
-            runs = self.me.queries.job_runs_of_launch(job_run.launch_id)
+            runs = self.me.queries.job_runs.of_launch(job_run.launch_id)
             if not all(asset_of(ref) in mine for run in runs for ref in run.refs):
                 continue
             given = self._start(job_run.launch_id)
@@ -775,7 +775,7 @@ def _registers(me: Member, command: c.RegisterDatasets) -> None:
 
 
 def _cancel_a_want(me: Member, deed: Deed) -> c.Command | None:
-    wants = me.queries.wants(WantFilter(open_only=True))
+    wants = me.queries.wants.newest(WantFilter(open_only=True))
     if not wants:
         return None
     return c.CancelWants(ids=(me.rng.choice(wants).id,), terminate=me.rng.random() < 0.5)
@@ -783,7 +783,7 @@ def _cancel_a_want(me: Member, deed: Deed) -> c.Command | None:
 
 def _of_states(me: Member, *states: InstanceState) -> list[str]:
     """Refs that look as if the command made sense; they may not when it is handled."""
-    return [ref for ref, state in me.queries.states(me.world.refs).items() if state in states]
+    return [ref for ref, state in me.queries.canonical.states(me.world.refs).items() if state in states]
 
 
 def _taint(me: Member, deed: Deed) -> c.Command | None:
@@ -798,15 +798,17 @@ def _taint_downstream(me: Member, deed: Deed) -> c.Command | None:
     if not refs:
         return None
     ref = me.rng.choice(refs)
-    history = [instance.uuid for instance in me.queries.history(ref) if instance.live_at is not None]
+    history = [instance.uuid for instance in me.queries.instances.history(ref) if instance.live_at is not None]
     uuids = (me.rng.choice(history),) if history and me.rng.random() < 0.5 else ()
     return c.TaintPartitions(refs=() if uuids else (ref,), uuids=uuids, reason="it looks wrong", downstream=True)
 
 
 def _untaint(me: Member, deed: Deed) -> c.Command | None:
     """Of any canonical instance, or of one that was replaced in vain."""
-    seen = me.queries.canonical(me.world.refs).values()
-    taints = [taint.taint_id for instance in seen if instance.uuid for taint in me.queries.taints_of(instance.uuid)]
+    seen = me.queries.canonical.of(me.world.refs).values()
+    taints = [
+        taint.taint_id for instance in seen if instance.uuid for taint in me.queries.instances.taints_of(instance.uuid)
+    ]
     return c.UntaintPartitions(taint_id=me.rng.choice(taints)) if taints else None
 
 
@@ -814,7 +816,7 @@ def _revert(me: Member, deed: Deed) -> c.Command | None:
     old = [
         (ref, instance.uuid)
         for ref in _of_states(me, *set(InstanceState) - LEASED)
-        for instance in me.queries.history(ref)
+        for instance in me.queries.instances.history(ref)
         if instance.live_at is not None and not instance.canonical
     ]
     if not old:
@@ -833,13 +835,13 @@ def _take_data_away(me: Member, deed: Deed) -> c.Command | None:
     if left := Removals(me.engine.store).unfinished():
         return c.FinishRemovals(uuids=tuple(instance.uuid for instance in left))
     ref = me.rng.choice(me.world.refs)
-    uuids = tuple(instance.uuid for instance in me.queries.history(ref))
+    uuids = tuple(instance.uuid for instance in me.queries.instances.history(ref))
     tainted = me.rng.random() < 0.3
     return c.RemoveManifests(uuids=uuids, reason="enough of it", tainted=tainted) if uuids else None
 
 
 def _cancel_a_job_run(me: Member, deed: Deed) -> c.Command | None:
-    runs: list[JobRunView] = me.queries.job_runs(open_only=True)
+    runs: list[JobRunView] = me.queries.job_runs.newest(open_only=True)
     if not runs:
         return None
     keep_wants = me.rng.random() < 0.5
@@ -855,7 +857,7 @@ def _pause(me: Member, deed: Deed) -> c.Command:
 
 
 def _resume(me: Member, deed: Deed) -> c.Command | None:
-    pauses = me.queries.pauses_in_force(me.engine.now())
+    pauses = me.queries.planning.pauses_in_force(me.engine.now())
     return c.ResumePartitions(refs=(me.rng.choice(pauses).ref,)) if pauses else None
 
 

@@ -122,7 +122,7 @@ def _start(me: Member, manager: DistributedOperationManager, deed: Deed, command
     if not said:
         scenario = me.world.scenario
         chosen = me.rng.choice(scenario.ours)
-        if InstanceState.LIVE not in me.queries.states(scenario.refs_of(chosen)).values():
+        if InstanceState.LIVE not in me.queries.canonical.states(scenario.refs_of(chosen)).values():
             return False
         said.update(dataset=chosen.asset, about=me.rng.choice("xy"), fail_fast=me.rng.random() < 0.3)
     try:

@@ -50,7 +50,7 @@ class Sentence(NamedTuple):
 
 
 def _state(*states: InstanceState | None) -> Callable[[World, str, re.Match[str]], bool]:
-    return lambda world, ref, words: world.queries.states([ref])[ref] in states
+    return lambda world, ref, words: world.queries.canonical.states([ref])[ref] in states
 
 
 def _kind(kind: DatasetKind) -> Callable[[World, str, re.Match[str]], bool]:
@@ -70,7 +70,7 @@ def _cannot_be_planned(world: World, ref: str, words: re.Match[str]) -> bool:
 
 def _is_due(world: World, ref: str, words: re.Match[str]) -> bool:
     inputs = _inputs_of(world, ref)
-    states = world.queries.states(inputs or ())
+    states = world.queries.canonical.states(inputs or ())
     return inputs is not None and world.catalog.exists(ref) and set(states.values()) <= {_S.LIVE}
 
 
@@ -80,12 +80,12 @@ def _misses(world: World, ref: str, words: re.Match[str]) -> bool:
 
 
 def _are_not_live(world: World, ref: str, words: re.Match[str]) -> bool:
-    states = world.queries.states(list(_named(words)))
+    states = world.queries.canonical.states(list(_named(words)))
     return bool(states) and _S.LIVE not in states.values()
 
 
 def _have_failed(world: World, ref: str, words: re.Match[str]) -> bool:
-    states = world.queries.states(list(_named(words)))
+    states = world.queries.canonical.states(list(_named(words)))
     return bool(states) and FAILING.issuperset(states.values())
 
 
@@ -94,20 +94,20 @@ def _has_the_lease(world: World, ref: str, words: re.Match[str]) -> bool:
 
 
 def _backs_off(world: World, ref: str, words: re.Match[str]) -> bool:
-    at = world.queries.canonical([ref])[ref].retry_at
+    at = world.queries.canonical.of([ref])[ref].retry_at
     return at is not None and at > world.explained.now
 
 
 def _is_paused(world: World, ref: str, words: re.Match[str]) -> bool:
-    return bool(world.queries.paused([Ref(ref)], world.explained.now))
+    return bool(world.queries.planning.paused([Ref(ref)], world.explained.now))
 
 
 def _is_unwanted(world: World, ref: str, words: re.Match[str]) -> bool:
-    return not world.queries.wanted([ref])[ref].n_open_wants
+    return not world.queries.planning.wanted([ref])[ref].n_open_wants
 
 
 def _are_out(world: World, ref: str, words: re.Match[str]) -> bool:
-    return sum(launch.location == words[2] for launch in world.queries.open_launches()) == int(words[1])
+    return sum(launch.location == words[2] for launch in world.queries.launches.open()) == int(words[1])
 
 
 def _has_raised(world: World, ref: str, words: re.Match[str]) -> bool:
@@ -126,11 +126,13 @@ def _starts(world: World, ref: str, words: re.Match[str]) -> bool:
 
 
 def _is_out_of_reach(world: World, ref: str, words: re.Match[str]) -> bool:
-    return any(aside.kind is Subject.OUTAGE and aside.location == words[1] for aside in world.queries.set_aside())
+    return any(
+        aside.kind is Subject.OUTAGE and aside.location == words[1] for aside in world.queries.planning.set_aside()
+    )
 
 
 def _is_expired(world: World, ref: str, words: re.Match[str]) -> bool:
-    wants = world.queries.wants(WantFilter(open_only=True, ref=Ref(ref)))
+    wants = world.queries.wants.newest(WantFilter(open_only=True, ref=Ref(ref)))
     ends = [inf if want.expires_at is None else want.expires_at for want in wants]
     return bool(ends) and max(ends) <= world.explained.now
 
@@ -226,7 +228,7 @@ class Answers:
 
     def one(self) -> None:
         """Any open want, in the middle of the storm. Raises `Broken`."""
-        wants = self._world.queries.wants(WantFilter(open_only=True))
+        wants = self._world.queries.wants.newest(WantFilter(open_only=True))
         if wants:
             self._checked(self._rng.choice(wants))
 

@@ -290,7 +290,9 @@ class World:
 
     def _resume(self) -> bool:
         """All pauses end; whether there were any."""
-        assets = sorted({asset_of(pause.ref) for pause in self._engine.queries.pauses_in_force(self._engine.now())})
+        assets = sorted(
+            {asset_of(pause.ref) for pause in self._engine.queries.planning.pauses_in_force(self._engine.now())}
+        )
         self._do([c.ResumePartitions(refs=(Ref(asset),)) for asset in assets])
         return bool(assets)
 
@@ -325,28 +327,28 @@ class World:
         """What comes from outside comes in the end, and again if it was tainted."""
         sources = [spec for spec in self.catalog.datasets.values() if spec.kind is DatasetKind.SOURCE]
         refs = [ref for spec in sources for ref in self.catalog.refs_of(spec)]
-        for ref, canonical in self.queries.canonical(refs).items():
+        for ref, canonical in self.queries.canonical.of(refs).items():
             if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in (None, canonical.origin):
                 self.foreign.materialize(ref, f"came at {self.scheduler.now - NOON:.0f} s")
-        for ref, canonical in self.queries.canonical(self.scenario.landed).items():
+        for ref, canonical in self.queries.canonical.of(self.scenario.landed).items():
             supply(self.landing, ref, canonical, f"{self.scheduler.now - NOON:.0f} s")
 
     def is_at_rest(self) -> bool:
         """Only orchestrators are there, they have nothing to do but what `explain` says is impossible, and no one waits."""
         busy = any(not name.startswith(("orchestrator", WATCHER)) for name in self.scheduler.processes)
-        if busy or self.queries.open_launches() or self._unfired() or unrecorded(self) or self._operating():
+        if busy or self.queries.launches.open() or self._unfired() or unrecorded(self) or self._operating():
             return False
-        wants = self.queries.wants(WantFilter(open_only=True))
+        wants = self.queries.wants.newest(WantFilter(open_only=True))
         return self.explained.are_blocked(wants) and not self._waiting()
 
     def _what_is_open(self) -> str:
         wants = [
             f"a want for {', '.join(w.refs)} ({w.state.value}, {w.source})"
-            for w in self.queries.wants(WantFilter(open_only=True))
+            for w in self.queries.wants.newest(WantFilter(open_only=True))
         ]
-        launches = [f"a launch of {launch.job}" for launch in self.queries.open_launches()]
+        launches = [f"a launch of {launch.job}" for launch in self.queries.launches.open()]
         others = [name for name in self.scheduler.processes if not name.startswith(("orchestrator", WATCHER))]
-        states = {ref: str(state) for ref, state in self.queries.states(self.refs).items()}
+        states = {ref: str(state) for ref, state in self.queries.canonical.states(self.refs).items()}
         waiting = [f"{requester} said to wait for {ref}" for requester, ref, _ in self._waiting()]
         operations = [f"{key} of an operation" for key in self._operating()[:5]]
         unfired = [f"{arc} was not woken by {uuid}" for arc, uuid in self._unfired()]
@@ -440,7 +442,7 @@ class World:
             raise Broken("arc", f"{arc} was woken by {uuid} more than once")
         for lot, uuid in self._fired_without_a_want():
             raise Broken("arc", f"{lot} was to be wanted because of {uuid}, and is not")
-        for ref, canonical in self.queries.canonical(self.refs).items():
+        for ref, canonical in self.queries.canonical.of(self.refs).items():
             if canonical.state is InstanceState.FAILED and canonical.reason == AWAY:
                 raise Broken("outage", f"{ref} failed, because something was away that came back")
         check_landed(self)

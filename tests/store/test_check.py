@@ -111,7 +111,7 @@ def entity(world, label):
         case "uuid":
             return world.uuid(ref)
         case "want":
-            return world.queries.wants_of_ref(ref)[0].id
+            return world.queries.wants.of_ref(ref)[0].id
         case "run":
             return world.canonical(ref).job_run
     return label

@@ -49,7 +49,7 @@ def test_an_event_that_is_not_utf8_is_named_by_its_seq(path: Path, statement: st
         rebuild(store)
     assert broken.value.facts["seq"] == 7
     with pytest.raises((StoreDamaged, IllegalMove)):
-        Queries(store).events(0, 100)
+        Queries(store).events.after(0, 100)
     store.close()
 
 
@@ -87,7 +87,7 @@ def test_a_file_without_its_first_bytes_is_named_with_a_command_that_restores(pa
 
     assert "DATABUILD_DB_URL" in refused.value.advice
     restored = open_store(url_of(path))
-    assert Queries(restored).head().seq == n_events
+    assert Queries(restored).events.head().seq == n_events
     restored.close()
 
 
@@ -100,7 +100,7 @@ def test_the_log_ends_before_a_damaged_byte_of_the_write_ahead_log(tmp_path: Pat
     world = World(datasets, url=url_of(path))
     before = world.seq
     world.live(*"abcde")
-    events = world.queries.events(0, 10_000)
+    events = world.queries.events.after(0, 10_000)
     # The files of a process that was killed now.
     killed, wal = tmp_path / "killed.db", bytearray(Path(f"{path}-wal").read_bytes())
     shutil.copy(path, killed)
@@ -110,7 +110,7 @@ def test_the_log_ends_before_a_damaged_byte_of_the_write_ahead_log(tmp_path: Pat
 
     store = open_store(url_of(killed))
 
-    left = Queries(store).events(0, 10_000)
+    left = Queries(store).events.after(0, 10_000)
     assert before <= len(left) < len(events)
     assert left == events[: len(left)]
     assert check(store, deep=True) == []
@@ -144,10 +144,10 @@ def try_everything(file: Path) -> None:
     queries = Queries(store)
     for step in (
         lambda: check(store, deep=True),
-        lambda: queries.events(0, 10_000),
-        queries.head,
-        queries.datasets,
-        lambda: queries.canonical_of_dataset("months/total"),
+        lambda: queries.events.after(0, 10_000),
+        queries.events.head,
+        queries.datasets.all,
+        lambda: queries.canonical.of_dataset("months/total"),
         lambda: rebuild(store),
         lambda: check(store),
     ):

@@ -51,7 +51,7 @@ def test_a_log_with_shapes_of_several_versions_folds_and_is_sound(monkeypatch, t
     world.clock.turn(24 * 3600.0)
     world.cancel_want(world.open_wants("k")[0].id)
 
-    versions = [row[3] for row in world.queries.raw_events(0, 10_000) if row[2] == "WantCanceled"]
+    versions = [row[3] for row in world.queries.events.raw(0, 10_000) if row[2] == "WantCanceled"]
     assert set(versions) == {1, 2}
     assert check(world.store) == []
     assert rebuild(world.store) == world.seq

@@ -234,7 +234,7 @@ def test_a_recording_is_the_database_that_it_was_made_from(tmp_path):
     path, copy = tmp_path / "build.db", tmp_path / "copy.db"
     world = World(story.DATASETS, url=f"sqlite:///{path}")
     story.tell(world)
-    log = world.queries.raw_events(0, 10_000)
+    log = world.queries.events.raw(0, 10_000)
     world.store.close()
 
     golden.record(path, "1.2.3", tmp_path)

@@ -61,8 +61,8 @@ def test_a_launch_is_known_by_its_dagster_run_and_by_its_own_id(world):
     """Rule 13: `get_build_request_for_available_partition` gives one of them."""
     world.want("a")
     uuid = world.succeed("a")
-    built_by = world.queries.build_request_of_live("a")
-    launch_id = world.queries.job_run(world.canonical("a").job_run).launch_id
+    built_by = world.queries.canonical.build_request_of_live("a")
+    launch_id = world.queries.job_runs.get(world.canonical("a").job_run).launch_id
 
     (entry,) = world.engine.ledger.of_launch(built_by)
 
@@ -229,11 +229,11 @@ def test_builds_avoided_are_counted_once_for_each_requester_and_partition(world)
 def test_wants_count_as_open_until_they_end(world):
     first = world.want("a", "b")
     world.want("a")
-    assert world.queries.n_open_wants() == 2
+    assert world.queries.wants.n_open() == 2
 
     world.cancel_want(first)
 
-    assert world.queries.n_open_wants() == 1
+    assert world.queries.wants.n_open() == 1
 
 
 # All of it

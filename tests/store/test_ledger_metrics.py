@@ -61,7 +61,7 @@ def test_the_same_history_has_the_same_success_rate_by_every_door(world, door):
 
     assert metrics.counts == {"Failed": 1, "Succeeded": 1, "Skipped": 8}
     assert (metrics.success_rate, metrics.avoided) == (0.9, 8)
-    assert len(world.queries.history("a")) == 2
+    assert len(world.queries.instances.history("a")) == 2
 
 
 def test_a_window_has_what_ended_and_was_asked_for_in_it(world):

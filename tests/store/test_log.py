@@ -43,14 +43,14 @@ def on_disk(make_world, shared_url):
 )
 def test_the_database_itself_refuses_to_change_the_log(on_disk, database, statement):
     """Rule 3.1: for every user and every tool."""
-    before = on_disk.queries.raw_events(0, 1000)
+    before = on_disk.queries.events.raw(0, 1000)
     if database == "postgres" and "OR REPLACE" in statement:
         statement = statement.replace(" OR REPLACE", "") + " ON CONFLICT (seq) DO UPDATE SET actor = 'me'"
 
     with pytest.raises(REFUSED, match="append-only"), on_disk.store.writing() as work:
         work.connection.execute(statement).fetchall()
 
-    assert on_disk.queries.raw_events(0, 1000) == before
+    assert on_disk.queries.events.raw(0, 1000) == before
 
 
 def test_seqs_have_no_gap_and_refused_commands_leave_none(on_disk):
@@ -59,7 +59,7 @@ def test_seqs_have_no_gap_and_refused_commands_leave_none(on_disk):
         on_disk.want("nowhere")
     on_disk.want("c")
 
-    seqs = [event.seq for event in on_disk.queries.events(0, 1000)]
+    seqs = [event.seq for event in on_disk.queries.events.after(0, 1000)]
 
     assert seqs == list(range(1, len(seqs) + 1))
 
@@ -69,9 +69,9 @@ def test_the_log_can_be_tailed(on_disk):
     seen = on_disk.seq
     on_disk.want("c")
 
-    assert [event.seq for event in on_disk.queries.events(seen)] == [seen + 1]
-    assert on_disk.queries.events(seen + 1) == []
-    assert len(on_disk.queries.events(0, most=2)) == 2
+    assert [event.seq for event in on_disk.queries.events.after(seen)] == [seen + 1]
+    assert on_disk.queries.events.after(seen + 1) == []
+    assert len(on_disk.queries.events.after(0, most=2)) == 2
 
 
 def test_what_was_recorded_is_read_by_another_process_as_it_was(on_disk):
@@ -79,13 +79,13 @@ def test_what_was_recorded_is_read_by_another_process_as_it_was(on_disk):
     outcome = on_disk.handle(c.CreateWants(wants=(("c",),), comment="für Zoë 🛫", priority=3, ttl_seconds=None))
     elsewhere = World(url=on_disk.store.url)
 
-    assert tuple(elsewhere.queries.events(on_disk.seq - 1)) == outcome.events
+    assert tuple(elsewhere.queries.events.after(on_disk.seq - 1)) == outcome.events
     elsewhere.store.close()
 
 
 def test_an_event_names_its_type_and_version_beside_its_payload(on_disk):
     """Rule 3.1, HOUSE_STYLE 9: the stored shape lives for ever."""
-    for _, _, name, version, _, _, payload in on_disk.queries.raw_events(0, 1000):
+    for _, _, name, version, _, _, payload in on_disk.queries.events.raw(0, 1000):
         assert json.loads(payload)["type"] == name
         second = {"DatasetRegistered", "JobRunCanceled", "JobRunDepMissed", "WantCanceled", "WantCreated"}
         assert version == (2 if name in second else 1)
@@ -127,7 +127,7 @@ def test_a_text_that_is_not_utf8_is_stored_escaped(on_disk):
 
     assert on_disk.canonical("a").reason == "cannot read file caf\\udce9.csv"
     assert outcome.events[0].actor == "Zo\\udceb"
-    assert tuple(on_disk.queries.events(on_disk.seq - 1)) == outcome.events
+    assert tuple(on_disk.queries.events.after(on_disk.seq - 1)) == outcome.events
 
 
 def test_the_second_version_of_a_dep_miss_is_known_by_its_cycles():

@@ -36,7 +36,7 @@ def test_a_command_is_refused_on_a_log_that_lacks_an_event_that_its_process_saw(
     ):
         world.want("b")
     with pytest.raises(LogWentBack):
-        world.queries.check_head(world.queries.head())
+        world.queries.events.check_head(world.queries.events.head())
 
     assert world.seq == seen - 1
 

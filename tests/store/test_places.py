@@ -38,5 +38,5 @@ def test_a_moved_home_finds_its_data(homes: Homes, tmp_path: Path) -> None:
     shutil.move(tmp_path / "before", tmp_path / "after")
     moved = homes.opened(tmp_path / "after", first_id=100_000)
 
-    canonical = moved.world.queries.canonical(["a"])["a"]
+    canonical = moved.world.queries.canonical.of(["a"])["a"]
     assert canonical.manifest_uri == moved.warehouse.manifest_path("a", live)

@@ -45,7 +45,7 @@ def test_what_is_superseded_goes_and_what_readers_see_stays(world):
     assert remove(world, first, second) == [first]
 
     assert world.state("a") is LIVE
-    assert [instance.manifest_state for instance in world.queries.history("a")] == ["removed", "complete"]
+    assert [instance.manifest_state for instance in world.queries.instances.history("a")] == ["removed", "complete"]
     assert remove(world, first) == [], "once"
 
 
@@ -158,7 +158,7 @@ def test_what_attempts_left_goes_but_for_what_the_next_one_may_go_on_from(world)
 
     world.fail("a")
 
-    both = [instance.uuid for instance in world.queries.history("a")]
+    both = [instance.uuid for instance in world.queries.instances.history("a")]
     assert remove(world, *both) == both
     assert world.state("a") is FAILED
 

@@ -70,7 +70,7 @@ def success(world, ref):
 
 
 def first(world, ref):
-    return world.queries.history(ref)[0].uuid
+    return world.queries.instances.history(ref)[0].uuid
 
 
 #: Every command there is, made from the world above; `h` is running in it, `i` wanted, the clock stands an hour later.
@@ -78,12 +78,12 @@ COMMANDS = {
     c.RegisterDatasets: lambda w: c.RegisterDatasets(location=HERE, datasets=(*w.specs, dataset("new"))),
     c.CreateWants: lambda w: c.CreateWants(wants=(("a", "c"), ("d",), ("e",)), rebuild=True),
     c.CancelWants: lambda w: c.CancelWants(ids=tuple(want.id for want in w.open_wants("a"))),
-    c.ExpireWants: lambda w: c.ExpireWants(want_ids=tuple(w.queries.overdue_wants(w.clock.now, 10)[0])),
-    c.MissSlas: lambda w: c.MissSlas(want_ids=tuple(w.queries.overdue_wants(w.clock.now, 10)[1])),
+    c.ExpireWants: lambda w: c.ExpireWants(want_ids=tuple(w.queries.wants.overdue(w.clock.now, 10)[0])),
+    c.MissSlas: lambda w: c.MissSlas(want_ids=tuple(w.queries.wants.overdue(w.clock.now, 10)[1])),
     c.BufferLaunch: lambda w: c.BufferLaunch(owner="me", **launch(w, "i")),
     c.BufferMissed: lambda w: missed(w),
     c.StartLaunch: lambda w: c.StartLaunch(
-        launch_id=w.queries.job_run(w.canonical("b").job_run).launch_id, dagster_run_id="r", holder="h"
+        launch_id=w.queries.job_runs.get(w.canonical("b").job_run).launch_id, dagster_run_id="r", holder="h"
     ),
     c.ClaimRefs: lambda w: c.ClaimRefs(
         dagster_run_id="claimer", holder="h", rebuild_before=w.clock.now, **launch(w, "b", "c", "e", "i")
@@ -94,10 +94,10 @@ COMMANDS = {
     c.FailJobRuns: lambda w: c.FailJobRuns(failures=(c.RunFailure(running_job_run(w), "it raised"),)),
     c.CancelJobRuns: lambda w: c.CancelJobRuns(job_run_ids=(running_job_run(w),)),
     c.LoseLaunches: lambda w: c.LoseLaunches(
-        launch_ids=tuple(launch.launch_id for launch in w.queries.open_launches()), reason="gone"
+        launch_ids=tuple(launch.launch_id for launch in w.queries.launches.open()), reason="gone"
     ),
     c.TaintPartitions: lambda w: c.TaintPartitions(refs=("c", "e"), reason="wrong", downstream=True),
-    c.UntaintPartitions: lambda w: c.UntaintPartitions(taint_id=w.queries.taints_of(w.uuid("d"))[0].taint_id),
+    c.UntaintPartitions: lambda w: c.UntaintPartitions(taint_id=w.queries.instances.taints_of(w.uuid("d"))[0].taint_id),
     c.RevertCanonical: lambda w: c.RevertCanonical(ref="c", uuid=first(w, "c"), force=True),
     c.PausePartitions: lambda w: c.PausePartitions(refs=("c", "i"), reason="its source is wrong", terminate=True),
     c.ResumePartitions: lambda w: c.ResumePartitions(refs=("k",)),
@@ -179,7 +179,7 @@ def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(
 
     assert statement > fewest(counter)
     world.fire()
-    assert [want.source_id for want in world.queries.wants_of_ref("arc")] == [world.uuid("source")]
+    assert [want.source_id for want in world.queries.wants.of_ref("arc")] == [world.uuid("source")]
     assert fired_by(world.store, "arc") == [world.uuid("source")]
     assert world.check() == []
     world.store.close()

@@ -123,7 +123,7 @@ class Home:
         """I7: what is live has one manifest, complete, and all its files; and the log folds to what is there."""
         assert self.world.check() == []
         for asset in ASSETS:
-            for live_instance in self.world.queries.live_instances(asset):
+            for live_instance in self.world.queries.instances.live(asset):
                 manifest = read_manifest(self.warehouse, asset, live_instance.uuid)
                 assert manifest.state is ManifestState.COMPLETE
                 assert missing_files(self.warehouse, manifest) == ()
@@ -131,7 +131,7 @@ class Home:
     def assert_nothing_is_half_gone(self) -> None:
         """Either all of an instance is there, or its manifest says that nothing is."""
         for asset in ASSETS:
-            for instance in self.world.queries.history(asset):
+            for instance in self.world.queries.instances.history(asset):
                 if instance.manifest_state == "removed":
                     assert self.files(asset, instance.uuid) in (["manifest.json"], [])
                 elif instance.live_at is not None:

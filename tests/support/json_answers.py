@@ -90,8 +90,8 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
     day, failed, month = "orders@2023-01-01", "orders@2023-01-05", "revenue@2023-01-01"
     want = world.open_wants("orders@2023-01-10")[0].id
     missed = world.open_wants(MISSED)[0].id
-    shown = world.queries.history("shown")
-    taint = world.queries.taints_in_force([world.uuid("orders@2023-01-02")])[world.uuid("orders@2023-01-02")][
+    shown = world.queries.instances.history("shown")
+    taint = world.queries.instances.taints_in_force([world.uuid("orders@2023-01-02")])[world.uuid("orders@2023-01-02")][
         0
     ].taint_id
     yield from (
@@ -112,7 +112,7 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
         ("job-run", "list"),
         ("job-run", "list", "--open"),
         ("job-run", "show", world.job_run("orders@2023-01-14")),
-        ("job-run", "show", world.queries.job_runs()[-1].id),
+        ("job-run", "show", world.queries.job_runs.newest()[-1].id),
         ("log", "events"),
         ("log", "events", "--kind", "lot-available"),
         ("log", "check"),

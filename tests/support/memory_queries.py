@@ -37,8 +37,8 @@ from databuild_dagster.store.queries.wants import WantView
 from .memory_view import ROW_BITS, MemoryView
 
 
-class MemoryQueries:
-    """Over the view of the moment: a refusal makes a new one."""
+class _Subject:
+    """The queries of one subject, over the view of the moment: a refusal makes a new one."""
 
     def __init__(self, view: Callable[[], MemoryView], log: Sequence[Event]) -> None:
         self._view = view
@@ -47,9 +47,13 @@ class MemoryQueries:
     def _rows(self, row_type: type[Any]) -> Any:
         return self._view().rows[row_type]
 
-    # Refs and instances
+    def _job_run_of(self, instance: InstanceRow) -> JobRunRow:
+        job_run: JobRunRow = self._rows(JobRunRow).by_id[instance.job_run_id]
+        return job_run
 
-    def canonical(self, refs: Sequence[str]) -> dict[str, Canonical]:
+
+class _Canonical(_Subject):
+    def of(self, refs: Sequence[str]) -> dict[str, Canonical]:
         return {text: self._canonical(self._rows(RefRow).by_key.get(text), text) for text in refs}
 
     def _canonical(self, ref: RefRow | None, text: str) -> Canonical:
@@ -74,32 +78,21 @@ class MemoryQueries:
             known_origin=ref.origin,
         )
 
-    def _job_run_of(self, instance: InstanceRow) -> JobRunRow:
-        job_run: JobRunRow = self._rows(JobRunRow).by_id[instance.job_run_id]
-        return job_run
-
     def states(self, refs: Iterable[str]) -> dict[str, InstanceState | None]:
-        return {ref: seen.state for ref, seen in self.canonical(list(refs)).items()}
+        return {ref: seen.state for ref, seen in self.of(list(refs)).items()}
 
     def input_states(self, refs: Iterable[str]) -> tuple[dict[str, InstanceState | None], dict[str, MissingRow]]:
         return self.states(refs), {}
 
-    def missing_of(self, uuid: str) -> tuple[str, ...]:
-        instance = self._rows(InstanceRow).by_key[uuid]
-        refs = [
-            self._rows(RefRow).by_id[r]
-            for (i, r), active in self._view().missing.items()
-            if i == instance.id and active
-        ]
-        return tuple(sorted(ref.ref for ref in refs if ref.state is not InstanceState.LIVE))
+
+class _Instances(_Subject):
+    def get(self, uuid: str) -> Instance | None:
+        row = self._rows(InstanceRow).by_key.get(uuid)
+        return None if row is None else self._instance(row)
 
     def history(self, ref: str) -> list[Instance]:
         row = self._rows(RefRow).by_key.get(ref)
         return [self._instance(item) for item in self._rows(InstanceRow) if row is not None and item.ref_id == row.id]
-
-    def instance(self, uuid: str) -> Instance | None:
-        row = self._rows(InstanceRow).by_key.get(uuid)
-        return None if row is None else self._instance(row)
 
     def _instance(self, row: InstanceRow) -> Instance:
         ref = self._rows(RefRow).by_id[row.ref_id]
@@ -150,19 +143,8 @@ class MemoryQueries:
         found = [taints[t] for t, canceled_at in links if canceled_at is None]
         return tuple(Taint(row.taint_id, row.reason, row.actor, Time(row.created_at)) for row in found)
 
-    # Datasets, and what is due
 
-    def dataset(self, asset: str) -> DatasetSpec | None:
-        row = self._rows(DatasetRow).by_key.get(asset)
-        return None if row is None or row.removed else spec_of(row)
-
-    def datasets(self, location: str | None = None) -> dict[int, DatasetSpec]:
-        rows = [row for row in self._rows(DatasetRow) if not row.removed and location in (None, row.location)]
-        return {row.id: spec_of(row) for row in rows}
-
-    def arcs(self) -> list[ArcView]:
-        return [ArcView(row.asset, row.seq, row.since) for row in self._view().arcs_in_force()]
-
+class _Planning(_Subject):
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
         asked = set(dataset_ids)
         paused = self.paused([row.ref for row in self._rows(RefRow)], now)
@@ -189,16 +171,38 @@ class MemoryQueries:
     def paused(self, refs: Sequence[str], now: float) -> dict[str, PauseInForce]:
         return in_force(self._view().pauses(names_of(refs)), refs, now)
 
-    # Job runs and launches
+    def missing_of(self, uuid: str) -> tuple[str, ...]:
+        instance = self._rows(InstanceRow).by_key[uuid]
+        refs = [
+            self._rows(RefRow).by_id[r]
+            for (i, r), active in self._view().missing.items()
+            if i == instance.id and active
+        ]
+        return tuple(sorted(ref.ref for ref in refs if ref.state is not InstanceState.LIVE))
 
-    def job_run(self, job_run_id: str) -> JobRunView | None:
+
+class _Datasets(_Subject):
+    def get(self, asset: str) -> DatasetSpec | None:
+        row = self._rows(DatasetRow).by_key.get(asset)
+        return None if row is None or row.removed else spec_of(row)
+
+    def all(self, location: str | None = None) -> dict[int, DatasetSpec]:
+        rows = [row for row in self._rows(DatasetRow) if not row.removed and location in (None, row.location)]
+        return {row.id: spec_of(row) for row in rows}
+
+    def arcs(self) -> list[ArcView]:
+        return [ArcView(row.asset, row.seq, row.since) for row in self._view().arcs_in_force()]
+
+
+class _JobRuns(_Subject):
+    def get(self, job_run_id: str) -> JobRunView | None:
         row = self._rows(JobRunRow).by_key.get(job_run_id)
         return None if row is None else self._job_run(row)
 
-    def job_runs(self, *, most: int = 100) -> list[JobRunView]:
+    def newest(self, *, most: int = 100) -> list[JobRunView]:
         return [self._job_run(row) for row in reversed(list(self._rows(JobRunRow)))][:most]
 
-    def job_runs_of_launch(self, launch_id: str) -> list[JobRunView]:
+    def of_launch(self, launch_id: str) -> list[JobRunView]:
         launch = self._rows(LaunchRow).by_key[launch_id]
         return [self._job_run(row) for row in self._rows(JobRunRow) if row.launch_id == launch.id]
 
@@ -218,11 +222,13 @@ class MemoryQueries:
             error=row.error,
         )
 
-    def launch(self, launch_id: str) -> LaunchView | None:
+
+class _Launches(_Subject):
+    def get(self, launch_id: str) -> LaunchView | None:
         row = self._rows(LaunchRow).by_key.get(launch_id)
         return None if row is None else self._launch(row)
 
-    def open_launches(self) -> list[LaunchView]:
+    def open(self) -> list[LaunchView]:
         held = {row.launch_id for row in self._rows(JobRunRow) if row.state in OPEN_JOB_RUNS}
         return [self._launch(row) for row in self._rows(LaunchRow) if row.id in held]
 
@@ -239,12 +245,12 @@ class MemoryQueries:
             started_at=row.started_at,
         )
 
-    # Wants
 
-    def wants_named(self, name: str) -> list[WantView]:
+class _Wants(_Subject):
+    def named(self, name: str) -> list[WantView]:
         return [self._want(row) for row in self._rows(WantRow) if name in (row.want_id, row.request_id)]
 
-    def wants_of_ref(self, ref: str) -> list[WantView]:
+    def of_ref(self, ref: str) -> list[WantView]:
         row = self._rows(RefRow).by_key.get(ref)
         wants = self._view().want_refs
         return [self._want(item) for item in self._rows(WantRow) if row is not None and row.id in wants[item.id]]
@@ -269,23 +275,38 @@ class MemoryQueries:
             actor=self._log[(row.id >> ROW_BITS) - 1].actor,
         )
 
-    def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:
+    def overdue(self, now: float, most: int) -> tuple[list[str], list[str]]:
         wants = list(self._rows(WantRow))
         expiring = sorted((w.expires_at, w.id, w.want_id) for w in wants if w.ended_at is None and w.expires_at <= now)
         late = sorted((w.sla_at, w.id, w.want_id) for w in wants if w.sla_at is not None and w.sla_at <= now)
         return [name for *_, name in expiring[:most]], [name for *_, name in late[:most]]
 
-    # The log
 
+class _Events(_Subject):
     def head(self) -> Head:
         return Head(self._log[-1].seq, self._log[-1].at) if self._log else Head(0, 0.0)
 
-    def events(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
+    def after(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
         return list(self._log[after_seq : after_seq + most])
 
-    def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
+    def named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
         asked = set(names)
         return [event for event in self._log[after_seq:last_seq] if type(event.fact).__name__ in asked]
+
+
+class MemoryQueries(_Subject):
+    """By subject, as `store.Queries`."""
+
+    def __init__(self, view: Callable[[], MemoryView], log: Sequence[Event]) -> None:
+        super().__init__(view, log)
+        self.canonical = _Canonical(view, log)
+        self.instances = _Instances(view, log)
+        self.wants = _Wants(view, log)
+        self.job_runs = _JobRuns(view, log)
+        self.launches = _Launches(view, log)
+        self.planning = _Planning(view, log)
+        self.datasets = _Datasets(view, log)
+        self.events = _Events(view, log)
 
 
 class MemoryLedger:

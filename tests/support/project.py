@@ -286,7 +286,7 @@ class Project:
         return Queries(open_store(f"sqlite:///{self.home}/databuild.db"))
 
     def n_events(self) -> int:
-        return self.queries.head().seq if (self.home / "databuild.db").exists() else 0
+        return self.queries.events.head().seq if (self.home / "databuild.db").exists() else 0
 
     @contextmanager
     def recording_nothing(self) -> Iterator[None]:

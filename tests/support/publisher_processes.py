@@ -37,7 +37,7 @@ MAX_SECONDS = 60.0
 def publish_here(home: Path, at_call: int | None) -> None:
     engine = Engine(open_store(sqlite_url(home)), SmallCatalog(()))
     warehouse = str(home / "warehouse")
-    dataset = engine.queries.known_dataset(ASSET)
+    dataset = engine.queries.datasets.known(ASSET)
     if at_call is not None:
         die_at_call(warehouse, at_call)
     publish(engine, dataset, warehouse)

@@ -202,7 +202,7 @@ def _taints(world: World) -> None:
 
 def _removals(world: World) -> None:
     """Replaced data is removed, and files of an attempt; of a tainted one the files are still there."""
-    earlier = world.queries.history("m")[0].uuid
+    earlier = world.queries.instances.history("m")[0].uuid
     world.handle(c.RemoveManifests(uuids=(earlier,), reason="superseded"))
     world.handle(c.FinishRemovals(uuids=(earlier,)))
     world.taint("source7")
@@ -262,7 +262,7 @@ def _time_goes_by(world: World) -> None:
     world.want("a", "i", ttl=AN_HOUR, fail_fast=True)
     world.want("i", ttl=None, sla=A_MINUTE)
     world.clock.turn(2 * AN_HOUR)
-    expiring, late = world.queries.overdue_wants(world.clock.now, 1000)
+    expiring, late = world.queries.wants.overdue(world.clock.now, 1000)
     world.handle(c.ExpireWants(want_ids=tuple(expiring)))
     world.handle(c.MissSlas(want_ids=tuple(late)))
 

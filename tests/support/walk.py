@@ -45,7 +45,7 @@ class Walk:
     def instance(self) -> tuple[str, str]:
         """(ref, uuid) of any instance."""
         ref = self.rng.choice(self.refs)
-        if not (instances := self.queries.history(ref)):
+        if not (instances := self.queries.instances.history(ref)):
             raise NotFound(kind="instance", name=ref)
         return ref, self.rng.choice(instances).uuid
 
@@ -59,7 +59,7 @@ class Walk:
         return self.rng.choice(self._of_state(JobRunState.QUEUED) or [_nothing("queued job run")])
 
     def _of_state(self, state: JobRunState) -> list[JobRunView]:
-        return [run for run in self.queries.job_runs(open_only=True) if run.state is state]
+        return [run for run in self.queries.job_runs.newest(open_only=True) if run.state is state]
 
     def runs(self, refs: tuple[str, ...]) -> tuple[BufferedRun, ...]:
         return tuple(BufferedRun(self.world.ids(), (ref,), partition_key_of(ref)) for ref in refs)
@@ -81,7 +81,7 @@ class Walk:
     def cancel_want(self) -> None:
         """An open one, or one that failed upstream, for which others may be kept."""
         states = tuple(self.rng.choice([OPEN_WANTS, (WantState.UPSTREAM_FAILED,)]))
-        wants = self.queries.wants(WantFilter(states=states)) or [_nothing("want")]
+        wants = self.queries.wants.newest(WantFilter(states=states)) or [_nothing("want")]
         self.world.cancel_want(self.rng.choice(wants).id, terminate=self.rng.random() < 0.5)
 
     def taint(self) -> None:
@@ -148,7 +148,7 @@ class Walk:
 
     def succeed(self) -> None:
         run = self.running()
-        inputs = {ref: seen.uuid for ref, seen in self.queries.canonical(self.some()).items() if seen.uuid}
+        inputs = {ref: seen.uuid for ref, seen in self.queries.canonical.of(self.some()).items() if seen.uuid}
         manifest = self.rng.choice([COMPLETE, EMPTY])
         outputs = tuple(OutputFact(ref=ref, inputs=inputs, manifest=manifest) for ref in run.refs)
         self.world.handle(c.SucceedJobRuns(runs=(RunSuccess(run.id, outputs),)))
@@ -192,7 +192,7 @@ class Walk:
 
     def pass_time(self) -> None:
         self.world.clock.turn(self.rng.choice([1.0, 60.0, 3600.0]))
-        expiring, late = self.queries.overdue_wants(self.world.clock.now, 1000)
+        expiring, late = self.queries.wants.overdue(self.world.clock.now, 1000)
         if late:
             self.world.handle(c.MissSlas(want_ids=tuple(late)))
         if expiring:

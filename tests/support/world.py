@@ -111,7 +111,7 @@ class World:
         return self.want_view(want_id).state
 
     def want_view(self, want_id: str) -> WantView:
-        (view,) = self.queries.wants_named(want_id)
+        (view,) = self.queries.wants.named(want_id)
         return view
 
     def open_wants(self, ref: str) -> list[WantView]:
@@ -122,7 +122,7 @@ class World:
             WantState.CANCELED,
             WantState.EXPIRED,
         }
-        return [want for want in self.queries.wants_of_ref(ref) if want.state not in ended]
+        return [want for want in self.queries.wants.of_ref(ref) if want.state not in ended]
 
     def derivative_wants(self, ref: str) -> list[WantView]:
         """The open wants that dep misses made for a ref."""
@@ -167,7 +167,7 @@ class World:
             self.start(ref)
             canonical = self.canonical(ref)
         assert canonical.job_run is not None
-        view = self.queries.job_run(canonical.job_run)
+        view = self.queries.job_runs.get(canonical.job_run)
         assert view is not None
         if view.state is JobRunState.QUEUED:
             self.start_launch(view.launch_id)
@@ -192,7 +192,7 @@ class World:
         return self.handle(c.MissDeps(misses=(c.RunMiss(self.job_run(ref), {ref: missing}),)))
 
     def lose(self, ref: str, fate: Fate = Fate.KILLED) -> Outcome:
-        view = self.queries.job_run(self.job_run(ref))
+        view = self.queries.job_runs.get(self.job_run(ref))
         assert view is not None
         return self.handle(c.LoseLaunches(launch_ids=(view.launch_id,), reason="its process is gone", fate=fate))
 
@@ -257,13 +257,13 @@ class World:
     # Looking
 
     def canonical(self, ref: str) -> Canonical:
-        return self.queries.canonical([ref])[ref]
+        return self.queries.canonical.of([ref])[ref]
 
     def state(self, ref: str) -> InstanceState | None:
         return self.canonical(ref).state
 
     def states(self, *refs: str) -> list[InstanceState | None]:
-        return list(self.queries.states(refs).values())
+        return list(self.queries.canonical.states(refs).values())
 
     def uuid(self, ref: str) -> str:
         uuid = self.canonical(ref).uuid
@@ -272,15 +272,17 @@ class World:
 
     def due(self) -> list[str]:
         """The due refs, the most urgent first."""
-        return [ref.ref for ref in self.queries.due_refs(self.queries.datasets(), self.clock.now, 10_000).refs]
+        return [
+            ref.ref for ref in self.queries.planning.due_refs(self.queries.datasets.all(), self.clock.now, 10_000).refs
+        ]
 
     @property
     def seq(self) -> int:
-        return self.queries.head().seq
+        return self.queries.events.head().seq
 
     def log(self, after_seq: int = 0) -> list[str]:
         """The types of the events."""
-        return [str(row[2]) for row in self.queries.raw_events(after_seq, 1_000_000)]
+        return [str(row[2]) for row in self.queries.events.raw(after_seq, 1_000_000)]
 
     def broken(self) -> list[Violation]:
         """The violations of the invariants, without a fold of the log."""

@@ -115,7 +115,7 @@ def test_an_action_answers_as_its_type_and_the_document_say_and_is_done_once(
     Draft202012Validator({**shape, "components": document["components"]}).validate(first.json())
     assert after > before
     assert (second.status_code, own_world.seq) == (200, after)
-    (event, *_) = own_world.queries.events(before)
+    (event, *_) = own_world.queries.events.after(before)
     assert event.actor == "api:nightly (unverified)"
 
 
@@ -399,7 +399,7 @@ def test_a_canceled_job_run_fails_what_waits_for_it(acting: TestClient, own_worl
 
     assert f"{DAY} would fail, and with it {MONTH}; 1 want waits for that." in dry["would"]
     assert done["waiting_refs"] == [MONTH]
-    assert own_world.queries.states([DAY])[DAY] is InstanceState.FAILED
+    assert own_world.queries.canonical.states([DAY])[DAY] is InstanceState.FAILED
 
 
 def test_a_retry_opens_the_first_failure_and_wants_again_what_failed(acting: TestClient, own_world: PagesWorld) -> None:

@@ -65,7 +65,7 @@ def test_two_actions_may_have_the_same_id(acting: TestClient, own_world: PagesWo
 def test_an_id_finds_its_events_with_and_without_the_fingerprint(acting: TestClient, own_world: PagesWorld) -> None:
     before = own_world.seq
     call(acting, "want", {"refs": [DAY], **ONCE})
-    (event,) = own_world.queries.events(before)
+    (event,) = own_world.queries.events.after(before)
 
     found = [acting.get("/api/v1/command", params={"id": id}).json() for id in ("web/want/once", event.command_id)]
 

@@ -53,7 +53,7 @@ PLAIN = [route for route in routes() if not route.is_stream]
 
 
 def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
-    shown = world.queries.history("shown")
+    shown = world.queries.instances.history("shown")
     needs = any(parameter.required for parameter in route.parameters)
     by_id: dict[str, list[dict[str, Any]]] = {
         "/lineage": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("orders@2023-01-01")}],
@@ -74,7 +74,7 @@ def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
         "/sample": [{"ref": "shown"}],
         "/want_refs": [{"name": world.open_wants("orders@2023-01-07")[0].id, "offset": 0, "limit": 5}],
         "/operation": [{"id": str(world.running)}, {"id": "orders.write.1"}, {"id": "orders.write.3"}],
-        "/job_run": [{"name": world.job_run("orders@2023-01-06")}, {"name": world.queries.job_runs()[-1].id}],
+        "/job_run": [{"name": world.job_run("orders@2023-01-06")}, {"name": world.queries.job_runs.newest()[-1].id}],
         "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
     }
     return [*([] if needs else [{}]), *CALLS.get(route.path, []), *by_id.get(route.path, [])]

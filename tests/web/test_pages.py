@@ -25,7 +25,7 @@ URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#(content|failed|waited|build
 
 def paths(world: PagesWorld) -> list[str]:
     want = world.open_wants("orders@2023-01-07")[0]
-    first, second = world.queries.history("shown")
+    first, second = world.queries.instances.history("shown")
     written = [
         "/",
         "/assets",

@@ -218,17 +218,17 @@ def _of_state(name: str, description: str, states: Iterable[InstanceState | None
 def _where(holds: Callable[[Standing], bool]) -> _Which:
     def which(engine: Engine, refs: Sequence[Ref]) -> set[Ref]:
         # The clock of claims, not the time of Dagster's evaluation.
-        standings = engine.queries.standings(refs, engine.now())
+        standings = engine.queries.planning.standings(refs, engine.now())
         return {ref for ref, standing in standings.items() if holds(standing)}
 
     return which
 
 
 def _stale(engine: Engine, refs: Sequence[Ref]) -> set[Ref]:
-    canonical = engine.queries.canonical(refs)
+    canonical = engine.queries.canonical.of(refs)
     live_uuids = {
         instance.uuid: ref
         for ref, instance in canonical.items()
         if instance.state is InstanceState.LIVE and instance.uuid is not None
     }
-    return {live_uuids[uuid] for uuid in engine.queries.stale(list(live_uuids))}
+    return {live_uuids[uuid] for uuid in engine.queries.instances.stale(list(live_uuids))}

@@ -43,7 +43,7 @@ def prepare_machine(
     Raises `JavaMissing`, `SailMissing`, `SparkUnreachable`, `WarehouseOutOfReach`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble`
     or `RootOfAnother`, and what the settings of features refuse.
     """
-    states = engine_for(instance).queries.states(refs)
+    states = engine_for(instance).queries.canonical.states(refs)
     wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
     by_asset = {spec.asset: spec for spec in datasets}
     needed = _with_upstreams(by_asset, wanted)

@@ -255,7 +255,7 @@ class Builder:
             return True
         # A first failure may be chance. A second one may come from what one partition does to a server or a service.
         # This attempt is not counted yet: its job runs have not ended.
-        return any(engine_for(self._context.instance).queries.attempts(call.refs).values())
+        return any(engine_for(self._context.instance).queries.planning.attempts(call.refs).values())
 
 
 def _are_in_a_bucket(call: Call) -> bool:

@@ -53,7 +53,7 @@ class DatabuildIOManager(dg.IOManager):
         if is_check := context.has_asset_partitions and _is_for_a_check(context):
             tags = context.step_context.dagster_run.tags
             keys = [*partition_keys_of(tags, context.asset_partitions_def, context.instance)] or keys
-        canonical = engine_for(self._instance).queries.canonical([make_ref(asset, key) for key in keys])
+        canonical = engine_for(self._instance).queries.canonical.of([make_ref(asset, key) for key in keys])
         if is_check:
             # A check has no partitions; it reads all live ones.
             return {ref: instance for ref, instance in canonical.items() if instance.state is InstanceState.LIVE}

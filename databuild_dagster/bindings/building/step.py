@@ -340,11 +340,11 @@ class _Step:
     def _put_value(self, asset: str, refs: Sequence[Ref]) -> None:
         """Give the result of `materialize()` the rows, which are live already."""
         with _logging_errors(f"result.asset_value({asset!r}) has no value"):
-            instances = list(self.engine.queries.canonical(refs).values())
+            instances = list(self.engine.queries.canonical.of(refs).values())
             put_asset_value(self.context, self.body, self.frames, asset, instances)
 
     def _not_live(self, asked: Sequence[Ref]) -> list[Ref]:
-        return [ref for ref, state in self.engine.queries.states(asked).items() if state is not _LIVE]
+        return [ref for ref, state in self.engine.queries.canonical.states(asked).items() if state is not _LIVE]
 
     def _judged(self, left: Sequence[Ref]) -> dict[Ref, NotLive]:
         """Deny the refs that have failed, also at their dep miss; returns the refs that wait, with a warning for each."""

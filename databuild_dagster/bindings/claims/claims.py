@@ -176,10 +176,10 @@ def take_over(engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: s
 
     None when the launch has begun, or has outputs that this step cannot build.
     """
-    job_run = engine.queries.job_run(job_run_id)
+    job_run = engine.queries.job_runs.get(job_run_id)
     if job_run is None or job_run.state is not JobRunState.QUEUED:
         return None
-    runs = engine.queries.job_runs_of_launch(job_run.launch_id)
+    runs = engine.queries.job_runs.of_launch(job_run.launch_id)
     if not all(asset_of(ref) in datasets for run in runs for ref in run.refs):
         return None
     return _start(engine, datasets, job_run.launch_id, asking)
@@ -187,7 +187,7 @@ def take_over(engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: s
 
 def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, asking: Asking) -> Hosting | None:
     """None when the launch is not of this asset, or has started already (a re-execution)."""
-    job_runs = engine.queries.job_runs_of_launch(launch_id)
+    job_runs = engine.queries.job_runs.of_launch(launch_id)
     if not any(asset_of(ref) in datasets for run in job_runs for ref in run.refs):
         return None
     try:
@@ -210,7 +210,7 @@ def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, 
 
 def _hosted(engine: Engine, refs_of_run: Mapping[str, Sequence[Ref]]) -> tuple[HostedRun, ...]:
     """Job runs with their refs and the number of their attempt (rule 10.2)."""
-    before = engine.queries.attempts_since_live([ref for refs in refs_of_run.values() for ref in refs])
+    before = engine.queries.instances.attempts_since_live([ref for refs in refs_of_run.values() for ref in refs])
     n_failed = {ref: sum(attempt.is_failed for attempt in attempts) for ref, attempts in before.items()}
     return tuple(
         HostedRun(id, tuple(refs), 1 + max(n_failed.get(ref, 0) for ref in refs)) for id, refs in refs_of_run.items()

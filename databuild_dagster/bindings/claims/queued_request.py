@@ -53,7 +53,7 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
     if asker.rebuild_before is not None or (plan := _plan(instance, run)) is None:
         return None
     steps, taint_checks = plan
-    datasets = {asset: engine.queries.dataset(asset) for asset in steps}
+    datasets = {asset: engine.queries.datasets.get(asset) for asset in steps}
     ours = {asset: spec for asset, spec in datasets.items() if spec is not None and spec.kind is DatasetKind.OURS}
     if len(ours) < len(datasets):
         return None

@@ -140,7 +140,7 @@ def not_live(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, NotLive]:
     now = engine.now()
     known = look_up(engine.queries, asked, now)
     causes = {ref: known.missing.get(ref, ()) for ref in asked}
-    newest = engine.queries.last_wants({*asked, *(cause for of_ref in causes.values() for cause in of_ref)})
+    newest = engine.queries.wants.last_of({*asked, *(cause for of_ref in causes.values() for cause in of_ref)})
     wants = {ref: want.want_id for ref, want in newest.items() if want.state in OPEN_WANTS}
     found = {}
     for ref, missing in causes.items():

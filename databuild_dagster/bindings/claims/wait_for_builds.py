@@ -81,7 +81,7 @@ class Waiting:
         news = News()
         free = []
         now = self.engine.now()
-        for ref, canonical in self.engine.queries.canonical(list(self.waiting)).items():
+        for ref, canonical in self.engine.queries.canonical.of(list(self.waiting)).items():
             # After its backoff the first claim or tick retries the ref.
             if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
                 self.waiting[ref] = canonical.job_run or self.waiting[ref]

@@ -28,7 +28,7 @@ def taint_check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
 def selected_taint_checks(context: dg.AssetExecutionContext) -> Iterable[dg.AssetCheckResult]:
     """The results of the taint checks that the run selects."""
     keys = [check.asset_key for check in context.selected_asset_check_keys if check.name == TAINT_CHECK]
-    found = engine_for(context.instance).queries.tainted_refs([asset_text(key) for key in keys], MAX_NAMED)
+    found = engine_for(context.instance).queries.instances.tainted_refs([asset_text(key) for key in keys], MAX_NAMED)
     for key in keys:
         yield dg.AssetCheckResult(asset_key=key, check_name=TAINT_CHECK, **_verdict(*found[asset_text(key)]))
 

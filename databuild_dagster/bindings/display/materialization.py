@@ -85,7 +85,7 @@ class Describer:
     def metadata(self, built: Sequence[Built]) -> dict[Ref, dict[str, Any]]:
         """The metadata of each built ref, by ref."""
         outputs = [output for success in built for output in success.outputs]
-        origins = self._engine.queries.origins(output.manifest.instance_uuid for output in outputs)
+        origins = self._engine.queries.wants.origins(output.manifest.instance_uuid for output in outputs)
         last = {output.manifest.dataset: output.fact.ref for output in outputs}
         found = {}
         for success in built:
@@ -171,7 +171,7 @@ class Describer:
         """Dagster's own version of an unpartitioned plain asset; None for ours and for partitioned assets."""
         if self._graph.has(dep) and self._graph.get(dep).is_partitioned:
             return None
-        dataset = self._engine.queries.dataset(asset_text(dep))
+        dataset = self._engine.queries.datasets.get(asset_text(dep))
         if dataset is not None and not dataset.kind.is_foreign:
             return None
         record = self._instance.get_latest_data_version_record(dep)

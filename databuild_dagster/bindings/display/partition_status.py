@@ -46,17 +46,17 @@ def runs_to_show(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, str]:
     asked = list(refs)
     if not asked:
         return {}
-    canonical = engine.queries.canonical(asked)
-    taints = engine.queries.taints_to_show(asked)
+    canonical = engine.queries.canonical.of(asked)
+    taints = engine.queries.instances.taints_to_show(asked)
     # A ref that is being built or has failed shows its own run, and one that failed upstream the run of its cause.
     upstream = [ref for ref, instance in canonical.items() if instance.state is InstanceState.UPSTREAM_FAILED]
-    first = engine.queries.runs_that_failed_first(upstream) if upstream else {}
+    first = engine.queries.canonical.runs_that_failed_first(upstream) if upstream else {}
     own = {
         ref: instance.job_run
         for ref, instance in canonical.items()
         if instance.job_run is not None and instance.state in (InstanceState.BUILDING, InstanceState.FAILED)
     }
-    runs = engine.queries.job_runs_named(own.values()) if own else {}
+    runs = engine.queries.job_runs.named(own.values()) if own else {}
     shown = {}
     for ref in asked:
         if canonical[ref].state is InstanceState.LIVE:

@@ -52,7 +52,7 @@ def _open_without_process(instance: DagsterInstance, engine: Engine) -> list[Dag
         launch_id = run.tags.get(run_tags.LAUNCH_TAG)
         if launch_id is None or process is None or not surely_gone(process):
             continue
-        runs = engine.queries.job_runs_of_launch(launch_id)
+        runs = engine.queries.job_runs.of_launch(launch_id)
         if not runs or any(job_run.ended_at is None for job_run in runs):
             # The tick ends it when it finds the launch lost.
             continue
@@ -99,13 +99,13 @@ def _built_by(engine: Engine, run: DagsterRun) -> dict[Ref, str]:
 
 
 def _built_in(engine: Engine, launch_id: str) -> dict[Ref, str]:
-    return {ref: run.id for run in engine.queries.job_runs_of_launch(launch_id) for ref in run.refs}
+    return {ref: run.id for run in engine.queries.job_runs.of_launch(launch_id) for ref in run.refs}
 
 
 def _materialize(instance: DagsterInstance, engine: Engine, built: dict[Ref, str]) -> list[Ref]:
     reported: list[Ref] = []
-    for ref, canonical in engine.queries.canonical(list(built)).items() if built else ():
-        dataset = engine.queries.dataset(asset_of(ref))
+    for ref, canonical in engine.queries.canonical.of(list(built)).items() if built else ():
+        dataset = engine.queries.datasets.get(asset_of(ref))
         # A later builder reports its own instance.
         if canonical.uuid is None or canonical.live_at is None or canonical.job_run != built[ref] or dataset is None:
             continue

@@ -91,21 +91,22 @@ def paint_taints(
     else:
         # Dagster was never painted, or the store is another one.
         seq, untainted, not_rebuilt, failed, stopped = follower.head, set[Ref](), set[Ref](), set[Ref](), list[Ref]()
-        found = engine.queries.tainted_refs(sorted(ours), MAX_REFS)
+        found = engine.queries.instances.tainted_refs(sorted(ours), MAX_REFS)
         tainted = {ref for _, refs in found.values() for ref in refs}
     # A ref that loses one of several taints shows the reason of another.
     _paint_red(instance, engine, tainted | untainted | not_rebuilt)
     _paint_green(instance, engine, untainted)
     _paint_stopped(instance, engine, [ref for ref in stopped if asset_of(ref) in ours])
-    upstream = [ref for ref in engine.queries.failed_upstream_of(failed) if asset_of(ref) in ours] if failed else []
+    failed_upstream = engine.queries.canonical.failed_upstream_of(failed) if failed else []
+    upstream = [ref for ref in failed_upstream if asset_of(ref) in ours]
     # A retry, an arrival or a revert may have opened those that were red before.
-    before = engine.queries.states(cursor.upstream) if cursor.upstream else {}
+    before = engine.queries.canonical.states(cursor.upstream) if cursor.upstream else {}
     opened = [ref for ref, state in before.items() if state not in (*_SHOWN_OTHERWISE, InstanceState.UPSTREAM_FAILED)]
     plan_runs(instance, runs_to_show(engine, [*upstream, *opened]))
     still = [ref for ref, state in before.items() if state is InstanceState.UPSTREAM_FAILED]
     red_upstream = tuple(dict.fromkeys([*still, *upstream]))[:MAX_UPSTREAM]
     if cursor.seq:
-        found = engine.queries.tainted_refs(sorted(checked), MAX_NAMED)
+        found = engine.queries.instances.tainted_refs(sorted(checked), MAX_NAMED)
     changed = {asset for asset in checked if cursor.tainted.get(asset) != found[asset][0]}
     to_report = changed | ({asset_of(ref) for ref in tainted | untainted} & checked)
     reported = {asset: found[asset][0] for asset in sorted(to_report)[:MAX_CHECKS]}
@@ -119,8 +120,9 @@ def paint_taints(
 def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[Ref]) -> None:
     if not refs:
         return
-    states = engine.queries.states(refs)
-    taints = engine.queries.taints_to_show(ref for ref, state in states.items() if state not in _SHOWN_OTHERWISE)
+    states = engine.queries.canonical.states(refs)
+    not_live = [ref for ref, state in states.items() if state not in _SHOWN_OTHERWISE]
+    taints = engine.queries.instances.taints_to_show(not_live)
     by_taint: dict[str, list[Ref]] = {}
     for ref, taint in taints.items():
         by_taint.setdefault(taint.taint_id, []).append(ref)
@@ -130,7 +132,7 @@ def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[Ref])
 
 
 def _ensure_taint_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: list[Ref]) -> None:
-    dataset = engine.queries.dataset(asset_of(refs[0]))
+    dataset = engine.queries.datasets.get(asset_of(refs[0]))
     why = _message(taint, refs, arrives=dataset is not None and dataset.kind is DatasetKind.BOUNDARY)
     run_id, tags = taint_run_id(taint.taint_id), {run_tags.TAINT_TAG: taint.taint_id}
     _ensure_run(instance, run_id, tags, refs, "This run represents a taint.", why)
@@ -138,7 +140,7 @@ def _ensure_taint_run(instance: DagsterInstance, engine: Engine, taint: Taint, r
 
 def _paint_stopped(instance: DagsterInstance, engine: Engine, refs: Sequence[Ref]) -> None:
     """Show as failed the refs that a person failed by canceling their job run, if they have failed still."""
-    found = engine.queries.canonical(refs) if refs else {}
+    found = engine.queries.canonical.of(refs) if refs else {}
     by_job_run: dict[str, list[Ref]] = {}
     for ref, canonical in found.items():
         if canonical.state is InstanceState.FAILED and canonical.job_run is not None:
@@ -196,7 +198,7 @@ def _paint_green(instance: DagsterInstance, engine: Engine, refs: Collection[Ref
     """Show the earlier materialization again; a second materialization would trigger automation."""
     if not refs:
         return
-    live = [ref for ref, state in engine.queries.states(refs).items() if state is InstanceState.LIVE]
+    live = [ref for ref, state in engine.queries.canonical.states(refs).items() if state is InstanceState.LIVE]
     plan_runs(instance, runs_to_show(engine, live))
     _to_clear_again(engine).update(asset_of(ref) for ref in live)
 

@@ -61,7 +61,7 @@ class Painter:
         # Usually the step builds the run's whole range, and Dagster need not be asked.
         others = set() if self._made_for() == set(build) else self._planned_by_this() - set(build) - set(hosting.join)
         # A tick may have painted a taint after the run was planned.
-        painted = self._engine.queries.taints_to_show(build)
+        painted = self._engine.queries.instances.taints_to_show(build)
         self._plan({**runs_to_show(self._engine, others), **dict.fromkeys(painted, self._context.run.run_id)})
 
     def built(self, built: Sequence[Built]) -> Iterable[dg.AssetMaterialization]:
@@ -89,8 +89,8 @@ class Painter:
         if not uuids:
             return
         shown = list(uuids) if as_materializations else list(uuids)[:MAX_OBSERVATIONS]
-        canonical = self._engine.queries.canonical(shown)
-        runs = self._engine.queries.job_runs_named(
+        canonical = self._engine.queries.canonical.of(shown)
+        runs = self._engine.queries.job_runs.named(
             instance.job_run for instance in canonical.values() if instance.job_run
         )
         event = dg.AssetMaterialization if as_materializations else dg.AssetObservation

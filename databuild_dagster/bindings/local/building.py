@@ -328,7 +328,7 @@ def build_refs(
 
     engine = workshop.engine
     refs = [ref for want in command.wants for ref in want]
-    failed = [ref for ref, state in engine.queries.states(refs).items() if state in FAILING] if retry else []
+    failed = [ref for ref, state in engine.queries.canonical.states(refs).items() if state in FAILING] if retry else []
     rebuild = command.rebuild or command.fresh or bool(failed)
     prepare_machine(workshop.instance, workshop.locations, workshop.datasets.values(), refs, rebuild=rebuild)
     if failed:
@@ -352,7 +352,7 @@ def _build(
     keep_want: bool,
 ) -> BuildResult:
     began, engine = time.monotonic(), workshop.engine
-    unserved = engine.queries.unserved(request_id)
+    unserved = engine.queries.planning.unserved(request_id)
     course = _Course(request_id)
     alarm = Alarm(timeout_seconds, progress.timed_out)
     try:
@@ -408,7 +408,7 @@ def _work(workshop: Workshop, course: _Course, progress: Progress, serving: list
                 course.hints += [*damaged, "The wants stay open: this command continues once that is repaired."]
                 return
             pause.wait(min(max(waiting.retry_at - engine.now(), 0.0), WAIT_SECONDS))
-        elif engine.queries.head().seq != report.began_at:
+        elif engine.queries.events.head().seq != report.began_at:
             # A launch that was out during the tick may have ended since; the next tick sees what became due by that. Other
             # processes may write all the time.
             pause.wait(REST_SECONDS)
@@ -423,9 +423,9 @@ def _served(engine: Engine, request_id: str, unserved: Sequence[UnservedRef] | N
 
     `unserved` is the store's answer, if the caller has it.
     """
-    unserved = engine.queries.unserved(request_id) if unserved is None else unserved
+    unserved = engine.queries.planning.unserved(request_id) if unserved is None else unserved
     states = {state for _, state in unserved}
-    kept = engine.queries.refs_kept_for(request_id) if WantState.UPSTREAM_FAILED in states else []
+    kept = engine.queries.wants.refs_kept_for(request_id) if WantState.UPSTREAM_FAILED in states else []
     return [*dict.fromkeys(ref for ref, _ in unserved), *kept] if kept or not states.isdisjoint(OPEN_WANTS) else []
 
 
@@ -442,7 +442,7 @@ def _report_timeout(engine: Engine, course: _Course, seconds: float | None) -> N
 
 def _nothing_to_do(engine: Engine, serving: Sequence[Ref], report: TickReport) -> list[str]:
     """The reasons for which the tick set needed refs aside (rule 11.5), and the command that leads to other causes."""
-    needed = {*serving, *(need.ref for need in engine.queries.waited_for(serving, engine.now()))}
+    needed = {*serving, *(need.ref for need in engine.queries.planning.waited_for(serving, engine.now()))}
     aside = SetAside()
     aside.update({name: why for name, why in report.set_aside.items() if name in needed})
     return [
@@ -454,9 +454,10 @@ def _nothing_to_do(engine: Engine, serving: Sequence[Ref], report: TickReport) -
 def _pauses(engine: Engine, serving: Sequence[Ref]) -> list[str]:
     """A sentence for each of the first refs that are paused, of those served and of what they wait for (rule 6.13)."""
     now = engine.now()
-    needed = [need.ref for need in engine.queries.waited_for(serving, now)]
-    states = engine.queries.states(dict.fromkeys((*serving, *needed)))
-    paused = engine.queries.paused([ref for ref, state in states.items() if state is not InstanceState.LIVE], now)
+    needed = [need.ref for need in engine.queries.planning.waited_for(serving, now)]
+    states = engine.queries.canonical.states(dict.fromkeys((*serving, *needed)))
+    not_live = [ref for ref, state in states.items() if state is not InstanceState.LIVE]
+    paused = engine.queries.planning.paused(not_live, now)
     sentences = [f"{ref} is {pause_in_words(ref, pause)}; {to_resume(pause)}." for ref, pause in paused.items()]
     more = len(sentences) - MAX_PAUSES
     return sentences[:MAX_PAUSES] + ([f"{more} more are paused; `databuild status` lists them."] if more > 0 else [])
@@ -465,10 +466,10 @@ def _pauses(engine: Engine, serving: Sequence[Ref]) -> list[str]:
 def _clean_up(engine: Engine, request_id: str, *, keep_wants: bool) -> None:
     """Cancel the job runs of this process, and unless they are to stay open the wants of this request alone: refs that others
     want too are built by their orchestrator."""
-    for launch in engine.queries.open_launches():
+    for launch in engine.queries.launches.open():
         if this_process() not in (launch.owner, launch.holder):
             continue
-        runs = engine.queries.job_runs_of_launch(launch.launch_id)
+        runs = engine.queries.job_runs.of_launch(launch.launch_id)
         open_runs = tuple(run.id for run in runs if run.state in OPEN_JOB_RUNS)
         _unless_refused(engine, CancelJobRuns(job_run_ids=open_runs, reason="interrupted", keep_wants=True))
     if not keep_wants:
@@ -492,11 +493,11 @@ def _result(
     seconds = tally.seconds(engine.now() if tally.running() else 0.0)
     if outcomes[JobRunState.CANCELED] and course.timed_out is None:
         canceled = [job_run for job_run, outcome in tally.outcomes.items() if outcome is JobRunState.CANCELED]
-        hints += built_again(engine, [ref for run in queries.job_runs_named(canceled).values() for ref in run.refs])
-    wanted = queries.wanted(course.fired).values() if course.fired else ()
-    found = queries.canonical(refs)
+        hints += built_again(engine, [ref for run in queries.job_runs.named(canceled).values() for ref in run.refs])
+    wanted = queries.planning.wanted(course.fired).values() if course.fired else ()
+    found = queries.canonical.of(refs)
     live = [canonical for canonical in found.values() if canonical.state is InstanceState.LIVE]
-    were_replaced = queries.stale([canonical.uuid for canonical in live if canonical.uuid is not None])
+    were_replaced = queries.instances.stale([canonical.uuid for canonical in live if canonical.uuid is not None])
     stale = [canonical.ref for canonical in live if canonical.uuid in were_replaced]
     if stale:
         named = stale[0] if len(refs) == 1 else "REFS"
@@ -506,7 +507,7 @@ def _result(
         )
     if len(live) < len(found):
         # A log that went back has lost the wants too, so that no tick found it out.
-        queries.check_head(queries.head())
+        queries.events.check_head(queries.events.head())
     not_live = [
         NotLive(ref, canonical.state, one_line(_why_not_live(engine, canonical, course)))
         for ref, canonical in found.items()
@@ -542,7 +543,7 @@ def _result(
 
 def _why_not_live(engine: Engine, canonical: Canonical, course: _Course) -> str:
     if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_BUILDING:
-        return "waits for " + ", ".join(engine.queries.missing_of(canonical.uuid)[:3])
+        return "waits for " + ", ".join(engine.queries.planning.missing_of(canonical.uuid)[:3])
     if not canonical.reason and (course.interrupted or canonical.state is None):
         return "not built before the command was interrupted" if course.interrupted else "nothing has built it"
     return canonical.reason or ""

@@ -72,7 +72,7 @@ class Tally:
 
     def look(self) -> None:
         """Read the log from the last look on, then the states that may have changed."""
-        while page := self._queries.events(self._seq, PAGE):
+        while page := self._queries.events.after(self._seq, PAGE):
             for event in page:
                 self._apply(event)
             self._seq = page[-1].seq
@@ -81,7 +81,7 @@ class Tally:
         for _ in range(MAX_LEVELS):
             refs = self._counted()
             asked = [ref for ref in refs if ref not in self._built]
-            found = self._queries.states(asked) if asked else {}
+            found = self._queries.canonical.states(asked) if asked else {}
             self.states = {ref: found.get(ref, InstanceState.LIVE) for ref in refs}
             if not self._follow_earlier_misses():
                 return
@@ -136,8 +136,8 @@ class Tally:
         ]
         if not early:
             return False
-        uuids = {ref: canonical.uuid or "" for ref, canonical in self._queries.canonical(early).items()}
-        missing = self._queries.missing_of_each(uuids.values())
+        uuids = {ref: canonical.uuid or "" for ref, canonical in self._queries.canonical.of(early).items()}
+        missing = self._queries.planning.missing_of_each(uuids.values())
         self._needs |= {ref: dict.fromkeys(missing.get(uuid, ())) for ref, uuid in uuids.items()}
         return True
 
@@ -185,7 +185,7 @@ class Tally:
     def _adopted(self, launch_id: str, job_run_ids: Iterable[str]) -> Launch:
         """A launch that another process buffered before the first seq, and did not live to start."""
         launch = self.launches[launch_id] = Launch(is_ours=True)
-        for job_run in self._queries.job_runs_named(job_run_ids).values():
+        for job_run in self._queries.job_runs.named(job_run_ids).values():
             self._buffered(launch, job_run.id, job_run.refs)
         return launch
 

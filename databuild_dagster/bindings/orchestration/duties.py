@@ -70,7 +70,7 @@ class Work:
     @cached_property
     def head(self) -> int:
         """The last event after the tick of the engine: the duties that follow the log stop there."""
-        return self.engine.queries.head().seq
+        return self.engine.queries.events.head().seq
 
 
 @dataclass(frozen=True)

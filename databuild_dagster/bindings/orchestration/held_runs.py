@@ -63,7 +63,7 @@ def receive(instance: dg.DagsterInstance, run: dg.DagsterRun, *, may_hold: bool)
     request = request_of(instance, engine, run)
     if request is None:
         return False
-    found = set(answers(engine.queries.standings(request.refs, engine.now()), request).values())
+    found = set(answers(engine.queries.planning.standings(request.refs, engine.now()), request).values())
     if Answer.BUILD in found or (Answer.JOIN in found and not may_hold):
         return False
     instance.add_run_tags(run.run_id, {run_tags.HOLD_TAG: run_tags.HELD})
@@ -104,10 +104,10 @@ def state_of(engine: Engine, request: Request) -> RequestState:
     ledger = {entry.ref: entry for entry in engine.ledger.of_requester(request.run.run_id)}
     state.is_recorded = bool(ledger)
     now = engine.now()
-    canonicals = engine.queries.canonical(request.refs)
+    canonicals = engine.queries.canonical.of(request.refs)
     live = [one.job_run for one in canonicals.values() if one.state is InstanceState.LIVE and one.job_run]
     dagster_runs = _dagster_runs(engine, live)
-    paused = engine.queries.paused(request.refs, now)
+    paused = engine.queries.planning.paused(request.refs, now)
     for ref, canonical in canonicals.items():
         entry = ledger.get(ref)
         if entry is not None and entry.kind is Answer.JOIN:
@@ -132,13 +132,13 @@ def state_of(engine: Engine, request: Request) -> RequestState:
 
 def _dagster_runs(engine: Engine, job_run_ids: list[str]) -> dict[str, str]:
     """Job run to its Dagster run; without job runs that had no Dagster run, such as job runs of data from outside."""
-    found = engine.queries.job_runs_named(dict.fromkeys(job_run_ids))
+    found = engine.queries.job_runs.named(dict.fromkeys(job_run_ids))
     return {job_run.id: job_run.dagster_run_id for job_run in found.values() if job_run.dagster_run_id is not None}
 
 
 def end(instance: dg.DagsterInstance, engine: Engine, request: Request, state: RequestState) -> None:
     if request.taint_checks:
-        report_tainted(instance, engine.queries.tainted_refs(request.taint_checks, MAX_NAMED))
+        report_tainted(instance, engine.queries.instances.tainted_refs(request.taint_checks, MAX_NAMED))
     end_as_answered(instance, request, state.served, state.denied, state.joined)
     see_off(instance, engine, request.run.run_id)
 
@@ -152,7 +152,8 @@ def see_off(instance: dg.DagsterInstance, engine: Engine, run_id: str, why: str 
     refs = () if request is None else request.refs
     if run.is_success:
         # Refs that are not live; for the others the run's success is the last event.
-        refs = tuple(ref for ref, state in engine.queries.states(refs).items() if state is not InstanceState.LIVE)
+        states = engine.queries.canonical.states(refs)
+        refs = tuple(ref for ref, state in states.items() if state is not InstanceState.LIVE)
     else:
         engine.handle(GiveUpDelegations(requester=run_id, reason=why), actor=f"dagster run {run_id}")
     plan_runs(instance, runs_to_show(engine, refs))

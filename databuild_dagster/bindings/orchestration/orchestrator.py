@@ -43,8 +43,8 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> dg.
         assert repository is not None, "a deployed sensor knows its repository"
         if is_dry_run(context):
             engine = engine_for(context.instance)
-            due = engine.queries.due_refs(
-                engine.queries.datasets(deployment.location), engine.now(), deployment.limits.due_refs
+            due = engine.queries.planning.due_refs(
+                engine.queries.datasets.all(deployment.location), engine.now(), deployment.limits.due_refs
             )
             test = f"Only a test: nothing is launched by it. {len(due)} refs are due for the next tick."
             return dg.SensorResult(skip_reason=dg.SkipReason(test))

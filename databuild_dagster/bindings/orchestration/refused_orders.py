@@ -93,7 +93,7 @@ def _fail(instance: dg.DagsterInstance, order: LaunchOrder, why: str) -> None:
         engine.handle(
             StartLaunch(launch_id=order.launch_id, dagster_run_id=run.run_id, holder=this_process()), actor=actor
         )
-        job_runs = engine.queries.job_runs_of_launch(order.launch_id)
+        job_runs = engine.queries.job_runs.of_launch(order.launch_id)
         running = [job_run for job_run in job_runs if job_run.state is JobRunState.RUNNING]
         if running:
             engine.handle(FailJobRuns(failures=tuple(RunFailure(found.id, why) for found in running)), actor=actor)

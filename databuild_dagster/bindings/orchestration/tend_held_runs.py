@@ -90,7 +90,7 @@ def _answerable(instance: DagsterInstance, engine: Engine, runs: Sequence[Dagste
     if not requests:
         return []
     refs = {ref for request in requests.values() for ref in request.refs}
-    standings = engine.queries.standings(refs, engine.now())
+    standings = engine.queries.planning.standings(refs, engine.now())
     return [run_id for run_id, request in requests.items() if Answer.BUILD not in answers(standings, request).values()]
 
 

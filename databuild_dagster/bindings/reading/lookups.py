@@ -57,7 +57,7 @@ def get_canonical_partition(ref: AnyRef, *, home: Home = None, instance: Opened 
     """The instance that readers of a ref see; None when it is missing. Raises `InvalidRef`, `NothingBuilt`, `BadHome`."""
     named = parse_ref(ref)
     with opened_store(home, instance) as store:
-        canonical = Queries(store).canonical([named])[named]
+        canonical = Queries(store).canonical.of([named])[named]
     return None if canonical.state is None else canonical
 
 
@@ -82,7 +82,7 @@ def get_partition_by_uuid(
     folded up to there. Raises `NothingBuilt`, `BadHome`, `InvalidAsOf`, `BeforeAnything`.
     """
     with _queries_at(as_of, home, instance) as queries:
-        return queries.instance(uuid)
+        return queries.instances.get(uuid)
 
 
 def get_wants_for_partition(
@@ -94,7 +94,7 @@ def get_wants_for_partition(
     """
     named = parse_ref(ref)
     with _queries_at(as_of, home, instance) as queries:
-        return queries.wants_of_ref(named)
+        return queries.wants.of_ref(named)
 
 
 @contextmanager
@@ -111,17 +111,17 @@ def get_build_request_for_available_partition(ref: AnyRef, *, home: Home = None,
     `databuild ledger list --request ID` lists what it built. Raises as `get_canonical_partition`.
     """
     with opened_store(home, instance) as store:
-        return Queries(store).build_request_of_live(parse_ref(ref))
+        return Queries(store).canonical.build_request_of_live(parse_ref(ref))
 
 
 def get_active_builds_for_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> list[JobRunView]:
     """The job run that holds the lease of a ref: at most one (I1). Raises as `get_canonical_partition`."""
     with opened_store(home, instance) as store:
         queries, named = Queries(store), parse_ref(ref)
-        canonical = queries.canonical([named])[named]
+        canonical = queries.canonical.of([named])[named]
         if canonical.state not in LEASED or canonical.job_run is None:
             return []
-        job_run = queries.job_run(canonical.job_run)
+        job_run = queries.job_runs.get(canonical.job_run)
         return [] if job_run is None else [job_run]
 
 
@@ -134,8 +134,8 @@ def get_builds_for_partition(
     """
     with opened_store(home, instance) as store:
         queries = Queries(store)
-        ids = [made.job_run for made in queries.history(parse_ref(ref))]
-        found = queries.job_runs_named(ids)
+        ids = [made.job_run for made in queries.instances.history(parse_ref(ref))]
+        found = queries.job_runs.named(ids)
     return [found[id] for id in ids]
 
 
@@ -152,16 +152,16 @@ def check_build_coordination(
         queries = Queries(store)
         heartbeats = Heartbeats(store.database)
         clock = StoreClock(heartbeats, store.url)()
-        now = LogTime(heartbeats, queries).now(queries.head().at, clock, monotonic())
+        now = LogTime(heartbeats, queries.events).now(queries.events.head().at, clock, monotonic())
         return coordination_of(queries, asked, now)
 
 
 def coordination_of(queries: Queries, refs: Sequence[Ref], now: float) -> BuildCoordination:
     """The same at a time of the log. Raises `UnknownAsset` for an asset that nothing builds."""
     by_answer: dict[Answer, list[Canonical]] = {answer: [] for answer in Answer}
-    paused = queries.paused(refs, now)
+    paused = queries.planning.paused(refs, now)
     refused: dict[Ref, str] = {}
-    for canonical in queries.canonical(refs).values():
+    for canonical in queries.canonical.of(refs).values():
         backs_off = canonical.retry_at is not None and canonical.retry_at > now
         answer = answer_of(canonical.state, backs_off=backs_off)
         if answer is Answer.REFUSE:
@@ -171,7 +171,7 @@ def coordination_of(queries: Queries, refs: Sequence[Ref], now: float) -> BuildC
         else:
             by_answer[answer].append(canonical)
     for asset in dict.fromkeys(asset_of(canonical.ref) for canonical in by_answer[Answer.BUILD]):
-        queries.known_dataset(asset)
+        queries.datasets.known(asset)
     return BuildCoordination(
         build=tuple(canonical.ref for canonical in by_answer[Answer.BUILD]),
         join={canonical.ref: canonical.job_run or "" for canonical in by_answer[Answer.JOIN]},

@@ -123,7 +123,7 @@ def read(
             place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted
         )
         manifests = _by_warehouse(place.queries, [found])
-        spec = place.queries.dataset(asset_of(found.ref))
+        spec = place.queries.datasets.get(asset_of(found.ref))
     with read_plan.damage_named(spec, {found.manifest.instance_uuid: found.ref}):
         return _frame(manifests, where, format, place.own_session if spark is None else lambda: spark)
 
@@ -185,7 +185,7 @@ def table(
         moment = read_plan.moment_of(place.queries, as_of, datetime.now(UTC))
         found = read_plan.live_of_dataset(place.queries, dataset, moment, partial(_gone_then, place, moment))
         manifests = _by_warehouse(place.queries, found)
-        spec = place.queries.dataset(asset_of(found[0].ref))
+        spec = place.queries.datasets.get(asset_of(found[0].ref))
     column = key_column if partition_key_of(found[0].ref) is not None else None
     if column is not None:
         refuse_taken(column, [manifest for in_warehouse in manifests.values() for manifest in in_warehouse])

@@ -95,7 +95,7 @@ class Wants(ConfigurableResource[Any]):
         Raises `NotFound`, `AmbiguousId`, `WantEnded`.
         """
         engine = self._engine()
-        names = tuple(engine.queries.full_id(IdKind.WANT, id) for id in ids)
+        names = tuple(engine.queries.ids.full(IdKind.WANT, id) for id in ids)
         command = commands.CancelWants(ids=names, reason=reason, terminate=terminate)
         return len(engine.handle(command, actor=_actor(self._source, None)).canceled_want_ids)
 
@@ -125,7 +125,7 @@ class Wants(ConfigurableResource[Any]):
 
     def status(self, name: str) -> Sequence[WantView]:
         """The wants of a request id, or the want of a want id; empty for an unknown id."""
-        return self._engine().queries.wants_named(name)
+        return self._engine().queries.wants.named(name)
 
     def find(
         self,

@@ -136,7 +136,7 @@ def new_engine(instance: DagsterInstance) -> Engine:
 def _open(url: str, instance: DagsterInstance) -> Engine:
     catalog = DagsterCatalog(instance)
     engine = Engine(open_store(url, None if url == _IN_MEMORY else instance.root_directory), catalog)
-    catalog.look_up_other_locations_with(engine.queries.dataset)
+    catalog.look_up_other_locations_with(engine.queries.datasets.get)
     return engine
 
 

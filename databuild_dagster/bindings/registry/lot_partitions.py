@@ -265,7 +265,7 @@ def announced_lots(queries: Queries, after_seq: int, *, follow: bool) -> Iterato
     A lot id follows from the present registration. A partition of an earlier definition, or of a removed dataset, may have none.
     """
     for _, publications in published_stretches(queries, after_seq, follow=follow):
-        datasets = {spec.asset: spec for spec in queries.datasets().values()} if publications else {}
+        datasets = {spec.asset: spec for spec in queries.datasets.all().values()} if publications else {}
         for found in publications:
             dataset = datasets.get(found.dataset)
             lot = None if dataset is None else lot_id_of(dataset, partition_key_of(found.ref))

@@ -41,9 +41,9 @@ def select_refs(
     named = list(names)
     found: dict[Ref, None] = {}
     for name in named:
-        dataset = queries.known_dataset(asset_of(name))
+        dataset = queries.datasets.known(asset_of(name))
         # Partitions that the definition does not have any more are refs as long as they have instances.
-        is_recorded = queries.states([name])[name] is not None
+        is_recorded = queries.canonical.states([name])[name] is not None
         found.update(dict.fromkeys([name] if is_recorded else refs_named(dataset, name, instance)))
     refs = tuple(found)
     if only:
@@ -181,7 +181,7 @@ def _texts(name: Ref, n_dimensions: int) -> list[str]:
 
 
 def _in_states(queries: Queries, refs: tuple[Ref, ...], only: Collection[str]) -> tuple[Ref, ...]:
-    canonical = queries.canonical(refs)
+    canonical = queries.canonical.of(refs)
     live = [found.uuid for found in canonical.values() if found.uuid and found.state is InstanceState.LIVE]
-    stale = queries.stale(live) if STALE in only else set()
+    stale = queries.instances.stale(live) if STALE in only else set()
     return tuple(ref for ref, found in canonical.items() if STATE_WORDS[found.state] in only or found.uuid in stale)

@@ -62,16 +62,16 @@ def awaited_by(engine: Engine, serving: Collection[Ref], planned_at: float) -> W
     A due ref that the tick did not launch waits for the launches of its job, which has a limit on them.
     """
     queries = engine.queries
-    found, due = queries.awaited(serving, MAX_AWAITED), queries.due_soon(serving, planned_at)
+    found, due = queries.planning.awaited(serving, MAX_AWAITED), queries.planning.due_soon(serving, planned_at)
     held: list[str] = []
     if not found and (waiting := {entry.dataset_id for entry in due if entry.is_now}):
-        specs = [spec for id, spec in queries.datasets().items() if id in waiting]
+        specs = [spec for id, spec in queries.datasets.all().items() if id in waiting]
         needs = {(spec.location, what) for spec in specs for what in needs_of(spec)}
         held = [outage_in_words(what, aside) for what, aside in outages(engine) if (aside.location, what) in needs]
         jobs = {(spec.location, spec.job) for spec in specs if spec.concurrency is not None}
-        full = [launch for launch in queries.open_launches() if (launch.location, launch.job) in jobs]
-        runs = [run for launch in full for run in queries.job_runs_of_launch(launch.launch_id)]
-        found = queries.awaited([ref for run in runs for ref in run.refs], MAX_AWAITED) if runs else []
+        full = [launch for launch in queries.launches.open() if (launch.location, launch.job) in jobs]
+        runs = [run for launch in full for run in queries.job_runs.of_launch(launch.launch_id)]
+        found = queries.planning.awaited([ref for run in runs for ref in run.refs], MAX_AWAITED) if runs else []
     retry_at = min((entry.retry_at for entry in due if entry.retry_at is not None), default=None)
     started = [run for run in found if run.state is JobRunState.RUNNING]
     running = (StartedRun(run.launch_id, run.job_run, run.ref, run.since) for run in started)
@@ -97,13 +97,13 @@ def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[R
     """
     now = engine.now()
     asked = list(refs)
-    needs = (need.ref for need in engine.queries.waited_for(asked, now))
-    found = engine.queries.canonical(list(dict.fromkeys((*asked, *needs)))).values()
+    needs = (need.ref for need in engine.queries.planning.waited_for(asked, now))
+    found = engine.queries.canonical.of(list(dict.fromkeys((*asked, *needs)))).values()
     building = {known.ref: known.job_run for known in found if known.state is _S.BUILDING and known.job_run is not None}
-    job_runs = engine.queries.job_runs_named(building.values())
+    job_runs = engine.queries.job_runs.named(building.values())
     if any(job_runs[job_run].state is not JobRunState.QUEUED for job_run in building.values()):
         return {}
-    paused = engine.queries.paused([known.ref for known in found], now)
+    paused = engine.queries.planning.paused([known.ref for known in found], now)
     actions = {known.ref: _action(known, now, is_paused=known.ref in paused) for known in found}
     if not set(actions.values()) <= {Action.BUILD, Action.WAIT}:
         return {}
@@ -124,9 +124,9 @@ def _action(known: Canonical, now: float, *, is_paused: bool) -> Action:
 
 def _before(engine: Engine, due: Iterable[Ref]) -> list[str]:
     """The open launches that have not begun: within `TickLimits`, they come before other launches."""
-    specs = (engine.queries.dataset(asset) for asset in {asset_of(ref) for ref in due})
+    specs = (engine.queries.datasets.get(asset) for asset in {asset_of(ref) for ref in due})
     locations = {spec.location for spec in specs if spec is not None}
     if not locations:
         return []
-    launches = engine.queries.open_launches()
+    launches = engine.queries.launches.open()
     return [launch.launch_id for launch in launches if launch.location in locations and launch.dagster_run_id is None]

@@ -21,10 +21,10 @@ MAX_WANTS = 5
 
 def built_again(engine: Engine, refs: Iterable[Ref]) -> list[str]:
     """A sentence for each of the first refs that are up for retry with open wants."""
-    wanted = engine.queries.wanted(refs)
-    states = engine.queries.states(wanted)
+    wanted = engine.queries.planning.wanted(refs)
+    states = engine.queries.canonical.states(wanted)
     again = [ref for ref, state in states.items() if state is InstanceState.UP_FOR_RETRY and wanted[ref].n_open_wants]
-    waiting = engine.queries.waiting_for(again[:MAX_EXPLAINED]) if again else {}
+    waiting = engine.queries.planning.waiting_for(again[:MAX_EXPLAINED]) if again else {}
     sentences = []
     for ref in again[:MAX_EXPLAINED]:
         waiters = waiting.get(ref, ())
@@ -53,7 +53,7 @@ def to_cancel(queries: Queries, ref: Ref, waiters: Sequence[Ref] = ()) -> str:
 def wants_of(queries: Queries, waiters: Mapping[Ref, Sequence[Ref]]) -> dict[Ref, list[WantView]]:
     """Each awaited ref, with the open wants of its waiters that no job run recorded."""
     open_wants = {
-        other: queries.wants(WantFilter(open_only=True, derivative=False, ref=other))
+        other: queries.wants.newest(WantFilter(open_only=True, derivative=False, ref=other))
         for other in dict.fromkeys(other for others in waiters.values() for other in others)
     }
     return {

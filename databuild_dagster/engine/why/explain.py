@@ -108,14 +108,14 @@ def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Expla
     ref that cannot be wanted `InvalidRef`, `UnknownAsset` or `UnknownPartition`.
     """
     following = _Following(engine, from_log_alone=from_log_alone)
-    if may_be_id(name) and engine.queries.dataset(name) is None:
-        name = engine.queries.full_id(IdKind.WANT, name)
-    if wants := engine.queries.wants_named(name):
+    if may_be_id(name) and engine.queries.datasets.get(name) is None:
+        name = engine.queries.ids.full(IdKind.WANT, name)
+    if wants := engine.queries.wants.named(name):
         return _of_wants(engine, name, wants, following)
     ref = parse_ref(name)
     state = following.known(ref).state(ref)
     # A ref with a history can be explained, even if no job builds it any more.
-    if state is None and not engine.queries.wanted([ref])[ref].n_open_wants:
+    if state is None and not engine.queries.planning.wanted([ref])[ref].n_open_wants:
         _check_wantable(engine, ref)
     following.follow([ref], depth=0)
     return Explanation(ref, state.value if state else None, tuple(following.causes))
@@ -150,9 +150,9 @@ def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation
 
 def _check_wantable(engine: Engine, ref: Ref) -> None:
     def names() -> list[str]:
-        return [spec.asset for spec in engine.queries.datasets().values()]
+        return [spec.asset for spec in engine.queries.datasets.all().values()]
 
-    check_wantable(ref, engine.queries.dataset, names, engine.catalog.why_not)
+    check_wantable(ref, engine.queries.datasets.get, names, engine.catalog.why_not)
 
 
 def _of_wants(engine: Engine, name: str, wants: Sequence[WantView], following: _Following) -> Explanation:
@@ -162,7 +162,7 @@ def _of_wants(engine: Engine, name: str, wants: Sequence[WantView], following: _
         if same and (why := _want_in_words(state, len(same), engine.now())):
             following.causes.append(Cause(name, why, 0))
     asking = [want for want in wants if want.state in OPEN_WANTS | {WantState.FAILED, WantState.UPSTREAM_FAILED}]
-    states = engine.queries.states(dict.fromkeys(ref for want in asking for ref in want.refs))
+    states = engine.queries.canonical.states(dict.fromkeys(ref for want in asking for ref in want.refs))
     following.follow([ref for ref, state in states.items() if state is not _S.LIVE], depth=0)
     common = next(iter(counts)) if len(counts) == 1 else "mixed"
     return Explanation(name, common, tuple(following.causes), dict(counts))
@@ -223,7 +223,7 @@ class _Following:
                 continue
             if len(self.causes) >= MAX_CAUSES:
                 left = {ref, *(waiting for waiting, _, _ in stack)} - self._seen
-                states = counted(Counter(self._queries.states(left).values()))
+                states = counted(Counter(self._queries.canonical.states(left).values()))
                 self.causes.append(Cause(ref, f"{LEFT_OUT} {len(left)} more ({states})", depth))
                 return
             self._seen.add(ref)
@@ -232,7 +232,7 @@ class _Following:
             self.causes += [Cause(ref, sentence, depth) for sentence in why]
             followed = self._worst_first(need for need in leads_to if need not in self._seen)
             if unfollowed := followed[MAX_FOLLOWED:]:
-                states = counted(Counter(self._queries.states(unfollowed).values()))
+                states = counted(Counter(self._queries.canonical.states(unfollowed).values()))
                 self.causes.append(Cause(ref, f"and {len(unfollowed)} more that it needs: {states}", depth))
             stack += [(need, depth + 1, is_opened) for need in reversed(followed[:MAX_FOLLOWED])]
 
@@ -240,7 +240,7 @@ class _Following:
         found = list(refs)
         if len(found) < 2:
             return found
-        states = self._queries.states(found)
+        states = self._queries.canonical.states(found)
         return sorted(states, key=lambda ref: _ORDER.index(states[ref]))
 
     def _of(self, ref: Ref, *, is_opened: bool) -> tuple[list[str], Sequence[Ref]]:
@@ -257,7 +257,7 @@ class _Following:
             sentences.append(f"{pause_in_words(ref, known.pauses[ref])}; {to_resume(known.pauses[ref])}")
         if need.leads_to is LeadsTo.DECLARED:
             # The next tick wants the others.
-            states = self._queries.states(leads_to)
+            states = self._queries.canonical.states(leads_to)
             leads_to = [missing for missing in leads_to if states[missing] in LEASED | FAILING]
         return sentences, leads_to
 
@@ -268,12 +268,12 @@ class _Following:
             names.append(launch_name(known.job_runs[ref].launch_id))
         asides = [
             aside
-            for aside in self._queries.asides_of(names)
+            for aside in self._queries.planning.asides_of(names)
             # Late files of a live lot may wait.
             if need.data is not Data.LIVE or aside.kind is Subject.LOT
         ]
         if need.reason is Reason.NOT_ARRIVED:
-            of_boundary = self._queries.set_aside_of_boundary(asset_of(ref))
+            of_boundary = self._queries.planning.set_aside_of_boundary(asset_of(ref))
             asides += [aside for aside in of_boundary if aside.kind is Subject.FILE][:NAMED]
         return [
             f"{'' if aside.name == ref else f'{aside.name} is '}set aside for now, since {when(aside.since)}: {aside.reason}"
@@ -285,12 +285,12 @@ class _Following:
         data, unbuildable = DATA_OF_STATE[known.state(ref)], ""
         if data not in (Data.OPEN, Data.WAITING):
             return need_of(data), unbuildable
-        spec = self._queries.dataset(asset_of(ref))
+        spec = self._queries.datasets.get(asset_of(ref))
         try:
             _check_wantable(self._engine, ref)
         except Refused as refused:
             spec, unbuildable = None, refused.message
-        wanted = self._queries.wanted([ref])[ref]
+        wanted = self._queries.planning.wanted([ref])[ref]
         wish = wanted_as(wanted.n_open_wants, wanted.until, known.canonical[ref].retry_at, self._now)
         maker = maker_of(spec.kind if spec is not None else None, is_paused=ref in known.pauses)
         need = need_of(data, maker, wish)
@@ -304,13 +304,13 @@ class _Following:
         """The planner's row for each due ref in the next tick of a location."""
         if location not in self._levels:
             limits = self._limits(location)
-            datasets = built_here(self._queries.datasets(location), location)
-            due = self._queries.due_refs(datasets, self._now, limits.due_refs).refs
+            datasets = built_here(self._queries.datasets.all(location), location)
+            due = self._queries.planning.due_refs(datasets, self._now, limits.due_refs).refs
             found = plannable(self._engine, datasets, due, self._aside)
             due, states = found.with_states(self._engine, self._aside)
             missing = missing_inputs(due, found.inputs, states)
-            lacking = out_of_reach(self._queries.reasons(location))
-            room = RoomLeft.within(limits, self._queries.open_launches(), location, 0, lacking)
+            lacking = out_of_reach(self._queries.planning.reasons(location))
+            room = RoomLeft.within(limits, self._queries.launches.open(), location, 0, lacking)
             self._levels[location] = decide_level(
                 self._engine, datasets, due, missing, room, self._now, self._aside
             ).needs
@@ -325,18 +325,19 @@ class _Following:
                 return known.missing[ref]
             case LeadsTo.DECLARED:
                 inputs = self._engine.catalog.inputs(self._spec(ref), partition_key_of(ref))
-                return [missing for missing, state in self._queries.states(inputs).items() if state is not _S.LIVE]
+                states = self._queries.canonical.states(inputs)
+                return [missing for missing, state in states.items() if state is not _S.LIVE]
             case LeadsTo.LEARNED:
-                learned = self._queries.learned_inputs([ref], self._now)
+                learned = self._queries.planning.learned_inputs([ref], self._now)
                 return [found.ref for found in learned if found.code_version == self._spec(ref).code_version]
 
     def _absent_sources(self, ref: Ref) -> Sequence[Ref]:
         """The sources that wake the lot of an arc, and are not live."""
         sources = sources_of(self._engine, self._spec(ref), partition_key_of(ref))
-        return [source for source, state in self._queries.states(sources).items() if state is not _S.LIVE]
+        return [source for source, state in self._queries.canonical.states(sources).items() if state is not _S.LIVE]
 
     def _spec(self, ref: Ref) -> DatasetSpec:
-        spec = self._queries.dataset(asset_of(ref))
+        spec = self._queries.datasets.get(asset_of(ref))
         assert spec is not None, "a due ref is registered"
         return spec
 
@@ -347,7 +348,8 @@ class _Following:
         match need.reason:
             case Reason.LIVE:
                 uuid = known.canonical[ref].uuid or ""
-                stale = "; stale, for an input was tainted or replaced since" if self._queries.stale([uuid]) else ""
+                is_stale = self._queries.instances.stale([uuid])
+                stale = "; stale, for an input was tainted or replaced since" if is_stale else ""
                 return [f"{why}: there is nothing to build{stale}"]
             case Reason.BUILDING:
                 return self._lease(known, ref)
@@ -371,7 +373,7 @@ class _Following:
                     f"{why}; no open want names it{self._last_want(ref)}; `databuild want create {typed(ref)}` records one"
                 ]
             case Reason.EXPIRED:
-                until = when(self._queries.wanted([ref])[ref].until)
+                until = when(self._queries.planning.wanted([ref])[ref].until)
                 return [
                     f"{why}; outside the TTL of its wants, which ended at {until}: want it again",
                     *self._outages(ref),
@@ -403,7 +405,7 @@ class _Following:
 
     def _lease(self, known: KnownRefs, ref: Ref) -> list[str]:
         run = known.job_runs[ref]
-        launch = self._queries.launch(run.launch_id)
+        launch = self._queries.launches.get(run.launch_id)
         assert launch is not None, "a job run has a launch"
         if run.state is JobRunState.QUEUED or launch.holder is None:
             queued = (
@@ -432,11 +434,11 @@ class _Following:
         return not self._from_log_alone and surely_gone(holder)
 
     def _last_want(self, ref: Ref) -> str:
-        wants = self._queries.wants_of_ref(ref)
+        wants = self._queries.wants.of_ref(ref)
         return f": the last want for it, {wants[-1].id}, is {wants[-1].state.value}" if wants else ""
 
     def _backoff(self, known: KnownRefs, ref: Ref) -> str:
-        wanted, canonical = self._queries.wanted([ref])[ref], known.canonical[ref]
+        wanted, canonical = self._queries.planning.wanted([ref])[ref], known.canonical[ref]
         parts = [f"attempt {wanted.attempts} of {MAX_ATTEMPTS} failed"] if wanted.attempts else []
         if uncounted := wanted.outages + max(wanted.losses - wanted.attempts, 0):
             parts.append(f"{uncounted} more not counted, by its surroundings")
@@ -446,9 +448,9 @@ class _Following:
 
     def _since(self, known: KnownRefs, ref: Ref, why: str) -> str:
         """Why it is open and since when it is wanted; after a cancellation also the command that prevents a new build."""
-        since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
+        since = f"{why}; wanted since {when(self._queries.planning.wanted([ref])[ref].since)}"
         job_run_id = known.canonical[ref].job_run if known.state(ref) is _S.UP_FOR_RETRY else None
-        run = None if job_run_id is None else self._queries.job_run(job_run_id)
+        run = None if job_run_id is None else self._queries.job_runs.get(job_run_id)
         if run is None or run.state is not JobRunState.CANCELED:
             return since
         return f"{since}; its job run was canceled: {' '.join(built_again(self._engine, [ref]))}".rstrip(".")
@@ -467,13 +469,13 @@ class _Following:
 
     def _outages(self, ref: Ref) -> list[str]:
         """A sentence for each outage that holds its launch back."""
-        spec = self._queries.dataset(asset_of(ref))
+        spec = self._queries.datasets.get(asset_of(ref))
         of_location = [] if spec is None else outages(self._engine, spec.location)
         return [outage_in_words(what, aside) for what, aside in of_location if spec and what in needs_of(spec)]
 
     def _limit(self, reason: Reason, spec: DatasetSpec) -> str:
         limits = self._limits(spec.location)
-        out = [launch for launch in self._queries.open_launches() if launch.location == spec.location]
+        out = [launch for launch in self._queries.launches.open() if launch.location == spec.location]
         match reason:
             case Reason.JOB_FULL:
                 of_job = [launch for launch in out if launch.job == spec.job]

@@ -54,11 +54,11 @@ class FirstFailures(NamedTuple):
 
 def first_failures(engine: Engine, refs: Collection[Ref]) -> FirstFailures | None:
     """The failures behind the failed refs among `refs`; None when no ref failed."""
-    found = engine.queries.failed_first_behind(refs) if refs else []
+    found = engine.queries.canonical.failed_first_behind(refs) if refs else []
     if not found:
         return None
     named = tuple(
-        FirstFailure(ref, one_line(why or "its build failed"), len(engine.queries.failed_upstream_of([ref])))
+        FirstFailure(ref, one_line(why or "its build failed"), len(engine.queries.canonical.failed_upstream_of([ref])))
         for ref, why in found[:MAX_NAMED]
     )
     n_others = len(found) - len(named)
@@ -75,7 +75,7 @@ def _command(engine: Engine, causes: list[Ref]) -> str:
 def _all_of_asset(engine: Engine, ref: Ref) -> str:
     """The selection of all partitions; the ref alone if the asset has no partitions, or if `*` is a key."""
     asset = asset_of(ref)
-    spec = engine.queries.dataset(asset)
+    spec = engine.queries.datasets.get(asset)
     takes_all = asset != ref and spec is not None and engine.catalog.why_not(spec, ALL) is not None
     return f"{asset}@{ALL}" if takes_all else ref
 
@@ -86,8 +86,8 @@ def damaged_inputs(engine: Engine, serving: Sequence[Ref]) -> list[str]:
     None if a further ref is to be retried, or if the damaged input was built again.
     """
     queries = engine.queries
-    needed = [need.ref for need in queries.waited_for(serving, engine.now())]
-    found = queries.canonical(list(dict.fromkeys((*serving, *needed))))
+    needed = [need.ref for need in queries.planning.waited_for(serving, engine.now())]
+    found = queries.canonical.of(list(dict.fromkeys((*serving, *needed))))
     retried = [ref for ref in found.values() if ref.state is InstanceState.UP_FOR_RETRY]
     if not all(_waits_for_repair(queries, ref) for ref in retried):
         return []
@@ -95,8 +95,8 @@ def damaged_inputs(engine: Engine, serving: Sequence[Ref]) -> list[str]:
 
 
 def _waits_for_repair(queries: Queries, ref: Canonical) -> bool:
-    run = None if ref.job_run is None else queries.job_run(ref.job_run)
+    run = None if ref.job_run is None else queries.job_runs.get(ref.job_run)
     if run is None or run.state is not JobRunState.DEP_MISSED or not ref.reason or ref.uuid is None:
         return False
-    missed = queries.canonical(queries.missed([ref.uuid]).get(ref.uuid, ()))
+    missed = queries.canonical.of(queries.instances.missed([ref.uuid]).get(ref.uuid, ()))
     return all((one.live_at or 0.0) <= (run.ended_at or 0.0) for one in missed.values())

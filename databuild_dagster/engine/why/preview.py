@@ -301,7 +301,7 @@ def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLa
     for (wave, location, job), refs in sorted(ready.items()):
         spec = graph.datasets[asset_of(refs[0])]
         if job not in histories:
-            histories[job] = engine.queries.launch_spans(asset_of(refs[0]))
+            histories[job] = engine.queries.launches.spans(asset_of(refs[0]))
         for by_key in launch_sets(engine.catalog, spec, refs):
             built = tuple(ref for outputs in by_key.values() for ref in outputs)
             seconds = expected_seconds(histories[job], len(by_key))

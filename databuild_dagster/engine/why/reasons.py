@@ -40,9 +40,9 @@ def slow_launches(queries: Queries, running: Iterable[StartedRun], now: float) -
     """
     found: dict[str, str] = {}
     for run in {run.launch_id: run for run in running if now - run.since >= MIN_SECONDS}.values():
-        spans = queries.launch_spans(asset_of(run.ref))
+        spans = queries.launches.spans(asset_of(run.ref))
         of_one = median(span.seconds / span.n_job_runs for span in spans) if len(spans) >= MIN_PAST else 0.0
-        usual = of_one * len(queries.job_runs_of_launch(run.launch_id))
+        usual = of_one * len(queries.job_runs.of_launch(run.launch_id))
         if usual and now - run.since >= TIMES_USUAL * usual:
             found[run.launch_id] = (
                 f", {(now - run.since) / usual:.0f} times as long as usual, so its work may stand still: "
@@ -142,7 +142,7 @@ class KnownRefs:
 
 def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
     """The store's facts about `refs` now."""
-    canonical = queries.canonical(list(refs))
+    canonical = queries.canonical.of(list(refs))
 
     def in_state(*states: InstanceState) -> dict[Ref, Canonical]:
         return {ref: known for ref, known in canonical.items() if known.state in states}
@@ -150,16 +150,16 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
     building = {ref: known.job_run or "" for ref, known in in_state(_S.BUILDING).items()}
     tainted = {ref: known.uuid or "" for ref, known in in_state(_S.TAINTED).items()}
     waiting = {ref: known.uuid or "" for ref, known in in_state(_S.UPSTREAM_BUILDING, _S.UPSTREAM_FAILED).items()}
-    job_runs = queries.job_runs_named(building.values()) if building else {}
+    job_runs = queries.job_runs.named(building.values()) if building else {}
     started = [(run, run.started_at) for run in job_runs.values() if run.started_at is not None]
-    taints = queries.taints_in_force(tainted.values()) if tainted else {}
-    missing = queries.missing_of_each(waiting.values()) if waiting else {}
+    taints = queries.instances.taints_in_force(tainted.values()) if tainted else {}
+    missing = queries.planning.missing_of_each(waiting.values()) if waiting else {}
     return KnownRefs(
         canonical=canonical,
         job_runs={ref: job_runs[job_run_id] for ref, job_run_id in building.items()},
         taints={ref: taints.get(uuid, ()) for ref, uuid in tainted.items()},
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
-        states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))),
-        pauses=queries.paused(canonical, now),
+        states=queries.canonical.states(dict.fromkeys(chain.from_iterable(missing.values()))),
+        pauses=queries.planning.paused(canonical, now),
         slow=slow_launches(queries, (StartedRun(run.launch_id, run.id, run.refs[0], at) for run, at in started), now),
     )

@@ -37,7 +37,7 @@ class WantReport(NamedTuple):
 
 def find_wants(queries: Queries, catalog: Catalog, which: WantFilter, most: int) -> list[WantView]:
     """The newest wants of a filter, the newest first. Raises as `check_names` if there are none."""
-    found = queries.wants(which, most=most)
+    found = queries.wants.newest(which, most=most)
     if not found:
         check_names(queries, catalog, which)
     return found
@@ -48,31 +48,31 @@ def check_names(queries: Queries, catalog: Catalog, which: WantFilter) -> None:
     if which.ref is not None:
         check_partition(queries, catalog, which.ref)
     if which.asset is not None:
-        queries.known_dataset(which.asset)
+        queries.datasets.known(which.asset)
     if which.source is not None:
-        queries.check_source(which.source)
+        queries.wants.check_source(which.source)
 
 
 def check_partition(queries: Queries, catalog: Catalog, ref: Ref) -> None:
     """Raises `UnknownAsset`, and `UnknownPartition` for a key without an instance that is no key of the asset."""
     asset = asset_of(ref)
-    dataset = queries.known_dataset(asset)
-    if queries.states([ref])[ref] is None and (why := catalog.why_not(dataset, partition_key_of(ref))):
+    dataset = queries.datasets.known(asset)
+    if queries.canonical.states([ref])[ref] is None and (why := catalog.why_not(dataset, partition_key_of(ref))):
         raise UnknownPartition(ref=ref, why=why, asset=asset)
 
 
 def want_reports(engine: Engine, name: str) -> tuple[list[WantView], list[WantReport]]:
-    """The wants of a want id or request id, and the reports on the first of them. Raises as `full_id`."""
-    wants = engine.queries.known_wants(name)
+    """The wants of a want id or request id, and the reports on the first of them. Raises as `IdQueries.full`."""
+    wants = engine.queries.wants.known(name)
     return wants, [_report(engine, want) for want in wants[:MAX_EXPLAINED]]
 
 
 def _report(engine: Engine, want: WantView) -> WantReport:
     causes = explain(engine, want.id).causes
-    states = engine.queries.states(want.refs) if want.state in OPEN_WANTS else {}
+    states = engine.queries.canonical.states(want.refs) if want.state in OPEN_WANTS else {}
     needed = {Ref(cause.ref) for cause in causes} - {want.id, *want.refs}
     waits_for = tuple(ref for ref, state in states.items() if state is not InstanceState.LIVE)
-    return WantReport(want, waits_for, causes, tuple(engine.queries.derivative_wants(sorted(needed))))
+    return WantReport(want, waits_for, causes, tuple(engine.queries.wants.derivative(sorted(needed))))
 
 
 #: Levels of inputs between an instance and a want that are followed.
@@ -86,9 +86,9 @@ def who_asked(queries: Queries, uuids: Iterable[str]) -> dict[str, tuple[Asker, 
     behind: dict[str, Sequence[str]] = {}
     level = set(asked)
     for _ in range(MOST_LEVELS):
-        found |= dict.fromkeys(level, ()) | queries.askers(level)
+        found |= dict.fromkeys(level, ()) | queries.wants.askers(level)
         new = {asker.source_id for uuid in level for asker in found[uuid] if _is_derived(asker)} - behind.keys()
-        job_runs = queries.job_runs_named(id_ for id_ in new if id_ is not None)
+        job_runs = queries.job_runs.named(id_ for id_ in new if id_ is not None)
         behind |= {run.id: run.instances for run in job_runs.values()}
         level = {uuid for run_id in job_runs for uuid in behind[run_id]} - found.keys()
         if not level:

@@ -173,7 +173,7 @@ class Cleaner:
         elsewhere = {path for _, paths in self._listed_outside(set()) for path in paths}
 
         def is_over(run: JobRunView) -> bool:
-            return remains.is_over(run.launch_id, queries.job_runs_of_launch(run.launch_id))
+            return remains.is_over(run.launch_id, queries.job_runs.of_launch(run.launch_id))
 
         return unlisted_in_attempts(queries, warehouse, stored, listed, self._engine.clock(), is_over, elsewhere)
 
@@ -212,7 +212,7 @@ class Cleaner:
             return
         why = why_kept(found.held)
         if why is None and found.job_run_state in _ENDED_BY_OTHERS:
-            runs = self._engine.queries.job_runs_of_launch(found.launch_id)
+            runs = self._engine.queries.job_runs.of_launch(found.launch_id)
             if not remains.is_over(found.launch_id, runs):
                 why = "its job run was ended from outside, and its process may still be writing"
         if why is not None:
@@ -464,8 +464,8 @@ def _is_odd(folder: Folder, found: Removable | None) -> bool:
 def staged_by_the_dead(engine: Engine, warehouse: Warehouse, remains: WarehouseRemains) -> Iterator[Unlisted]:
     """The staging folders here of job runs that no process works on."""
     staged = find_staged(warehouse)
-    for name, run in engine.queries.job_runs_named(staged).items():
-        if remains.is_over(run.launch_id, engine.queries.job_runs_of_launch(run.launch_id)):
+    for name, run in engine.queries.job_runs.named(staged).items():
+        if remains.is_over(run.launch_id, engine.queries.job_runs.of_launch(run.launch_id)):
             folder = staged[name]
             n_files = sum(file.path != folder.path for file in folder.files)
             why = f"job run {name}, which began it, has ended"

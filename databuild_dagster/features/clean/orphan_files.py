@@ -75,10 +75,10 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
     Lists every name in the warehouse, unless `stored` is given. Raises `DiskTrouble`, `StorageTrouble`.
     """
     staged = find_staged(warehouse)
-    stored = stored or find_stored(warehouse, [dataset.asset for dataset in queries.datasets().values()])
-    kept = queries.kept(folder.uuid for folder in stored.folders)
-    recorded = queries.data_facts(kept)
-    assets = {warehouse.dataset_dir(dataset.asset): dataset.asset for dataset in queries.datasets().values()}
+    stored = stored or find_stored(warehouse, [dataset.asset for dataset in queries.datasets.all().values()])
+    kept = queries.instances.kept(folder.uuid for folder in stored.folders)
+    recorded = queries.instances.data_facts(kept)
+    assets = {warehouse.dataset_dir(dataset.asset): dataset.asset for dataset in queries.datasets.all().values()}
     found = []
     for folder in stored.folders:
         if folder.uuid not in kept and (arrival := _arrival_in(warehouse, folder, assets)) is not None:
@@ -140,7 +140,7 @@ def unlisted_in_attempts(
         if loose and _place_of(attempt) not in unreadable:
             found.append((attempt, loose))
     names = {attempt.path: job_run_of(attempt.path) for attempt, _ in found}
-    runs = queries.job_runs_named(name for name in names.values() if name is not None)
+    runs = queries.job_runs.named(name for name in names.values() if name is not None)
     unlisted = []
     for attempt, loose in found:
         run = runs.get(names[attempt.path] or "")
@@ -151,7 +151,7 @@ def unlisted_in_attempts(
                 why = "no recorded job run wrote this attempt, and no manifest lists it"
                 unlisted.append(_loose(attempt, loose, None, why))
             continue
-        of_launch = queries.job_runs_of_launch(run.launch_id)
+        of_launch = queries.job_runs.of_launch(run.launch_id)
         if is_over(run):
             old = loose
         elif not all(one.ended_at is not None and now - one.ended_at > YOUNG_SECONDS for one in of_launch):
@@ -177,7 +177,7 @@ def _has_lost_its_manifest(
         for ref in run.refs
         if _data_of(warehouse, ref) == _place_of(attempt)
     }
-    live = [uuid for uuid, kept in queries.kept(uuids).items() if kept.is_live]
+    live = [uuid for uuid, kept in queries.instances.kept(uuids).items() if kept.is_live]
     return any(f"{_place_of(attempt)}/instance={uuid}" not in listed for uuid in live)
 
 
@@ -216,7 +216,7 @@ def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float
     is_ours, seen = decided_about(queries, manifest)
     if not is_ours:
         return None
-    if queries.canonical([ref])[ref].uuid != seen:
+    if queries.canonical.of([ref])[ref].uuid != seen:
         return [_whole(folder, ref, "an interrupted arrival wrote it, and its lot has another instance since")]
     if now - folder.modified > YOUNG_SECONDS:
         # Without a ref: in a store that was restored from an older copy it was live, and the next look finds it again.
@@ -267,7 +267,7 @@ def _lists(manifest: Manifest, name: str) -> bool:
 
 
 def _of_staging(queries: Queries, warehouse: Warehouse, staged: dict[str, Folder], now: float) -> list[Unlisted]:
-    job_runs = queries.job_runs_named(staged)
+    job_runs = queries.job_runs.named(staged)
     found = []
     for name, folder in staged.items():
         if now - folder.modified <= YOUNG_SECONDS:

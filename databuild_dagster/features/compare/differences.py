@@ -124,11 +124,11 @@ def instances_to_compare(queries: Queries, ref: Ref, first: str | None, second: 
 
     Raises `NeverBuilt`, `NothingToCompare`.
     """
-    second = second or queries.canonical([ref])[ref].uuid
+    second = second or queries.canonical.of([ref])[ref].uuid
     if second is None:
         raise NeverBuilt(ref=ref)
     if first is None:
-        history = queries.history(ref, MAX_BEFORE)
+        history = queries.instances.history(ref, MAX_BEFORE)
         first = one_before([(instance.uuid, instance.live_at is not None) for instance in history], second)
     if first is None:
         raise NothingToCompare(ref=ref, uuid=second)
@@ -138,14 +138,14 @@ def instances_to_compare(queries: Queries, ref: Ref, first: str | None, second: 
 def diff_of(queries: Queries, first: str, second: str) -> Difference:
     """The differences of two instances by their whole uuids. Raises `NotFound`."""
     both = (first, second)
-    known = {instance.uuid: instance for instance in queries.instances_named(both)}
+    known = {instance.uuid: instance for instance in queries.instances.named(both)}
     for uuid in both:
         if uuid not in known:
             raise NotFound(kind="instance", name=uuid)
     contents = [contents_of(queries, uuid) for uuid in both]
-    made_with = queries.made_with(both)
+    made_with = queries.instances.made_with(both)
     a, b = (_side(queries, known[uuid], found) for uuid, found in zip(both, contents, strict=True))
-    counts, pairs = queries.input_differences(first, second, MAX_INPUTS)
+    counts, pairs = queries.instances.input_differences(first, second, MAX_INPUTS)
     differing = [
         InputChange(pair.ref, _change(pair.first, pair.second), pair.first, pair.second, pair.is_same_rows)
         for pair in pairs
@@ -159,8 +159,8 @@ def diff_of(queries: Queries, first: str, second: str) -> Difference:
 
 def _side(queries: Queries, instance: Instance, contents: Contents) -> Side:
     uuid = instance.uuid
-    data = queries.data_facts([uuid])[uuid]
-    job_run = queries.job_run(instance.job_run)
+    data = queries.instances.data_facts([uuid])[uuid]
+    job_run = queries.job_runs.get(instance.job_run)
     askers = who_asked(queries, [uuid])[uuid]
     named = dict.fromkeys(asker.actor for asker in askers if asker.source != DERIVATIVE)
     return extended(
@@ -172,8 +172,8 @@ def _side(queries: Queries, instance: Instance, contents: Contents) -> Side:
         job=job_run.job if job_run else None,
         dagster_run_id=job_run.dagster_run_id if job_run else None,
         n_files=data.files,
-        n_inputs=queries.n_inputs_of([uuid]).get(uuid, 0),
-        taints=queries.taints_in_force([uuid]).get(uuid, ()),
+        n_inputs=queries.instances.n_inputs_of([uuid]).get(uuid, 0),
+        taints=queries.instances.taints_in_force([uuid]).get(uuid, ()),
         note=contents.note,
     )
 

@@ -34,13 +34,13 @@ class TooManySamples(DatabuildError):
 def diff(state: State, a: str, b: str) -> Difference:
     """What differs between two instances."""
     queries = state.engine.queries
-    return diff_of(queries, *(queries.full_id(IdKind.INSTANCE, text) for text in (a, b)))
+    return diff_of(queries, *(queries.ids.full(IdKind.INSTANCE, text) for text in (a, b)))
 
 
 def receipt(state: State, instance: str, limit: int) -> ShownReceipt:
     """What an instance was made of."""
     queries = state.engine.queries
-    return shown_receipt(queries, queries.full_id(IdKind.INSTANCE, instance), limit)
+    return shown_receipt(queries, queries.ids.full(IdKind.INSTANCE, instance), limit)
 
 
 def sample(state: State, ref: Ref) -> ShownSample:

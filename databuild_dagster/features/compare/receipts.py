@@ -92,7 +92,7 @@ class ShownReceipt(msgspec.Struct, frozen=True):
 
 def receipt_of(queries: Queries, ref: Ref, uuid: str | None) -> Receipt:
     """The whole receipt of an instance of a ref. Raises `NoReceipt`, `ManifestMissing`, `ManifestDamaged`."""
-    lineage = queries.lineage(uuid) if uuid is not None else []
+    lineage = queries.instances.lineage(uuid) if uuid is not None else []
     found = next((instance for instance in lineage if instance.uuid == uuid), None)
     if uuid is None or found is None or found.ref != ref or found.live_at is None:
         raise NoReceipt(ref=ref, which="" if uuid is None else f" {uuid}")
@@ -103,13 +103,13 @@ def receipt_of(queries: Queries, ref: Ref, uuid: str | None) -> Receipt:
 def shown_receipt(queries: Queries, uuid: str, most: int = MAX_ENTRIES) -> ShownReceipt:
     """The receipt of an instance, of at most so many instances and without the places of files. Raises `NoReceipt`."""
     near = _near(queries, uuid, most)
-    instances = sorted(queries.instances_named(near.inputs), key=lambda instance: near.steps[instance.uuid])
+    instances = sorted(queries.instances.named(near.inputs), key=lambda instance: near.steps[instance.uuid])
     if not instances or instances[0].live_at is None:
         ref = instances[0].ref if instances else uuid
         raise NoReceipt(ref=ref, which=f" {uuid}" if instances else "")
     records = _records(queries, instances)
     manifests = _shown_manifests(instances)
-    n_inputs = queries.n_inputs_of(near.inputs)
+    n_inputs = queries.instances.n_inputs_of(near.inputs)
     entries = [
         _shown_entry(
             instance._replace(inputs=tuple(near.inputs[instance.uuid][:MAX_INPUTS])),
@@ -131,8 +131,8 @@ class _Records(NamedTuple):
 
 
 def _records(queries: Queries, instances: Sequence[Instance]) -> _Records:
-    job_runs = queries.job_runs_named(instance.job_run for instance in instances)
-    return _Records(job_runs, queries.made_with(instance.uuid for instance in instances))
+    job_runs = queries.job_runs.named(instance.job_run for instance in instances)
+    return _Records(job_runs, queries.instances.made_with(instance.uuid for instance in instances))
 
 
 def _entry(instance: Instance, records: _Records, manifest: Manifest | None) -> ReceiptEntry:
@@ -174,7 +174,7 @@ def _near(queries: Queries, uuid: str, most: int) -> _Near:
     is_cut = False
     level = [uuid]
     while level:
-        edges = sorted(queries.inputs_of(level, MAX_EDGES + 1))
+        edges = sorted(queries.instances.inputs_of(level, MAX_EDGES + 1))
         is_cut = is_cut or len(edges) > MAX_EDGES
         level = []
         for used, user in edges[:MAX_EDGES]:

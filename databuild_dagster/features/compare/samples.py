@@ -78,7 +78,7 @@ def sample_of(queries: Queries, ref: Ref) -> ShownSample:
     asset = asset_of(ref)
     if not allows_sample(queries, asset):
         raise SampleNotAllowed(asset=asset)
-    canonical = queries.canonical([ref])[ref]
+    canonical = queries.canonical.of([ref])[ref]
     if why := _why_not(canonical):
         raise NoRowsHere(ref=ref, why=why)
     assert canonical.uuid is not None, "it is live or tainted"

@@ -35,7 +35,7 @@ class ErasedTables(PublishedFiles):
 
     def follow(self, asset: str) -> None:
         """Publish what the log has; nothing for a dataset without a table. Raises what publishing raises."""
-        dataset = self._engine.queries.dataset(asset)
+        dataset = self._engine.queries.datasets.get(asset)
         if dataset is not None and dataset.table:
             # A table that has all files already is behind, too: a removal waits for its mark.
             follow = partial(publish, self._engine, dataset, self._warehouse, advance=True, open_table=self._open)

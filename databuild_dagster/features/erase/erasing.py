@@ -223,27 +223,27 @@ class Eraser:
     # Surveys
 
     def _survey(self, asset: str, wanted: Filter) -> Survey:
-        self._engine.queries.known_dataset(asset)
+        self._engine.queries.datasets.known(asset)
         found, unreadable = self._manifests(asset)
         kept = [(warehouse, manifest) for _, warehouse, manifest in found]
         survey = Survey(condition_over(wanted, [pair for pair in kept if pair[1].state is not ManifestState.REMOVED]))
         survey.unknown += unreadable
         for removable, warehouse, manifest in found:
             self._look_at(survey, removable, warehouse, manifest)
-        built = self._engine.queries.canonical_of_dataset(asset)
+        built = self._engine.queries.canonical.of_dataset(asset)
         why = "it is being built, and its build may have read rows that match"
         survey.unknown += [NamedPlace(one.ref, why) for one in built if one.state is InstanceState.BUILDING]
         survey.unfinished = [stored for stored in self._removals.unfinished() if asset_of(stored.ref) == asset]
         survey.leftovers = Leftovers.of(self._engine, self._cleaner, asset, self._places(asset), survey.condition)
         survey.unknown += sampled(self._engine.queries, self._meta, asset, survey.condition)
-        survey.downstream = self._engine.queries.refs_built_from(match.uuid for match in survey.matches)
+        survey.downstream = self._engine.queries.instances.refs_built_from(match.uuid for match in survey.matches)
         return survey
 
     def _manifests(self, asset: str) -> tuple[list[tuple[Removable, Warehouse, Manifest]], list[NamedPlace]]:
         """The kept instances, the newest of each ref first, and the places of instances whose manifest cannot be read."""
         found, unreadable = [], []
         with_data = self._removals.with_data(asset)
-        recorded = self._engine.queries.data_facts(removable.uuid for removable in with_data)
+        recorded = self._engine.queries.instances.data_facts(removable.uuid for removable in with_data)
         for removable in reversed(with_data):
             assert removable.manifest_uri is not None, "the query asks for it"
             warehouse = Warehouse.of_manifest(removable.manifest_uri, asset)
@@ -396,7 +396,7 @@ class Eraser:
         except DatabuildError as error:
             why_not |= dict.fromkeys((match.uuid for match in matches), f"its table cannot follow: {error.message}")
             return []
-        spec = self._engine.queries.known_dataset(asset).table
+        spec = self._engine.queries.datasets.known(asset).table
         left = []
         for match in matches:
             paths = zip(file_paths(match.warehouse, match.manifest), match.manifest.files, strict=True)

@@ -103,7 +103,7 @@ def _staged_just_now(engine: Engine, warehouse: Warehouse, asset: str, seen: Col
     """Staging folders of job runs that have ended, whose process may not have."""
     found = find_staged(warehouse).items()
     folders = {name: folder.path for name, folder in found if folder.files[0].path != folder.path}
-    for name, run in engine.queries.job_runs_named(folders).items():
+    for name, run in engine.queries.job_runs.named(folders).items():
         if run.ended_at is not None and folders[name] not in seen and asset in map(asset_of, run.refs):
             yield NamedPlace(
                 folders[name], f"job run {name}, which began it, has ended, but its process may be writing there"
@@ -151,12 +151,12 @@ def clear_killed(engine: Engine, asset: str, places: Sequence[Warehouse]) -> Non
             if not name.startswith(_STAGED):
                 continue
             named = name.removeprefix(_STAGED)
-            replaced, job_run = engine.queries.instance(named[:_UUID_LENGTH]), named[_UUID_LENGTH + 1 :]
+            replaced, job_run = engine.queries.instances.get(named[:_UUID_LENGTH]), named[_UUID_LENGTH + 1 :]
             if replaced is None or asset_of(replaced.ref) != asset:
                 continue
             uuid = derive_partition_uuid(job_run, replaced.ref)
             engine.handle(InvokeMeta(statements=(do(),)), actor=this_user(), command_id=command_of(job_run))
-            if engine.queries.instance(uuid) is None:
+            if engine.queries.instances.get(uuid) is None:
                 discard(warehouse, asset, uuid)
             disk.remove_tree(folder)
 
@@ -172,9 +172,9 @@ def sampled(queries: Queries, meta: MetaQueries, asset: str, condition: Conditio
     beginnings = tuple(f"{root}{SEPARATOR}{escape(asset)}{SEPARATOR}" for root in (ROOT, HISTORY))
     if not any(meta.prefix(beginning).entries for beginning in beginnings):
         return
-    head = queries.head().seq
+    head = queries.events.head().seq
     for start in range(0, head, PORTION):
-        for event in queries.events_named(names_of(MetaInvoked), start, min(start + PORTION, head)):
+        for event in queries.events.named(names_of(MetaInvoked), start, min(start + PORTION, head)):
             assert isinstance(event.fact, MetaInvoked), "of this type alone"
             values = (value for key, value in event.fact.puts.items() if key.startswith(beginnings))
             if any(_with_samples(value, condition, list) is not None for value in values):
@@ -194,7 +194,7 @@ def clear_samples(engine: Engine, meta: MetaQueries, asset: str, condition: Cond
         puts = tuple(Put(key, value) for key, value in cleared.items())
         engine.handle(InvokeMeta(statements=(do(*puts),)), actor=this_user())
         # The changes of a key keep its earlier values.
-        engine.handle(CompactMeta(up_to=engine.queries.head().seq), actor=this_user())
+        engine.handle(CompactMeta(up_to=engine.queries.events.head().seq), actor=this_user())
 
 
 def _with_samples(value: bytes, condition: Condition, becomes: Callable[[list[Any]], list[Any]]) -> bytes | None:

@@ -98,7 +98,7 @@ def failed(error: Exception, says: str) -> list[Finding]:
 
 def _built(engine: Engine) -> _Built:
     found: dict[str, list[str]] = {}
-    for spec in engine.queries.datasets().values():
+    for spec in engine.queries.datasets.all().values():
         if spec.kind.is_built:
             found.setdefault(spec.location, []).append(spec.asset)
     return dict(sorted(found.items()))
@@ -109,7 +109,7 @@ def _orchestrators(engine: Engine, built: _Built) -> Iterator[tuple[str, bool]]:
     for location, assets in built.items():
         if (absence := absence_of(engine, location)) is None:
             yield f"the orchestrator of {location} ticks", True
-        elif any(engine.queries.n_wants(WantFilter(open_only=True, asset=asset), most=1) for asset in assets):
+        elif any(engine.queries.wants.count(WantFilter(open_only=True, asset=asset), most=1) for asset in assets):
             yield f"wants are open, and {absence.sentence}", False
         else:
             yield f"no orchestrator of {location} ticks, and no want is open there", True

@@ -49,17 +49,17 @@ def lots_of_arc(
     further partitions that have instances.
     """
     if refs is None:
-        seen = {canonical.ref: canonical for canonical in queries.canonical_of_dataset(dataset.asset)}
+        seen = {canonical.ref: canonical for canonical in queries.canonical.of_dataset(dataset.asset)}
         refs = [*refs_of_dataset(dataset, instance), *seen]
     else:
-        seen = queries.canonical(refs)
+        seen = queries.canonical.of(refs)
     live = [canonical.uuid for canonical in seen.values() if canonical.uuid is not None]
-    stale = queries.stale(live) if live else set()
+    stale = queries.instances.stale(live) if live else set()
 
     @cache
     def usual() -> Warehouse:
         """The place of the asset's newest data, or else the instance's default warehouse."""
-        newest = queries.newest_live(dataset.asset)
+        newest = queries.canonical.newest_live(dataset.asset)
         place = newest.manifest_uri if newest is not None else None
         return Warehouse.of_manifest(place, dataset.asset) if place else Warehouse(warehouse_of(instance))
 

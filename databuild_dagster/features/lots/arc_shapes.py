@@ -127,12 +127,12 @@ def sources_of(dataset: DatasetSpec) -> list[str]:
 
 def arcs_in_force(queries: Queries, arc: str | None = None) -> list[DatasetSpec]:
     """All arcs by name, or the arc `arc`. Raises `NoArc`, `UnknownAsset`."""
-    found = [spec for arc_spec in queries.arcs() if (spec := queries.dataset(arc_spec.asset)) is not None]
+    found = [spec for arc_spec in queries.datasets.arcs() if (spec := queries.datasets.get(arc_spec.asset)) is not None]
     if arc is None:
         return sorted(found, key=lambda spec: spec.asset)
     chosen = [spec for spec in found if spec.asset == arc]
     if not chosen:
-        raise NoArc(asset=queries.known_dataset(arc).asset)
+        raise NoArc(asset=queries.datasets.known(arc).asset)
     return chosen
 
 
@@ -170,17 +170,18 @@ class Arcs:
         refs = [make_ref(spec.asset, key) for key in newest_first]
         lots = list(lots_of_arc(queries, self._instance(), spec, refs))
         sources = sources_of(spec)
-        late = queries.late_inputs([lot.uuid for lot in lots if lot.stale and lot.uuid is not None], MAX_LATE)
+        late = queries.datasets.late_inputs([lot.uuid for lot in lots if lot.stale and lot.uuid is not None], MAX_LATE)
         shown = [extended(ShownArcLot, lot, sources=sources) for lot in lots]
         return ArcDetail(self._shapes([spec])[0], len(keys), offset, shown, [_late(found) for found in late])
 
     def _shapes(self, arcs: Sequence[DatasetSpec]) -> list[ShownArc]:
         queries, now = self._engine.queries, self._engine.clock()
-        specs = {spec.asset: spec for spec in queries.datasets().values()}
+        specs = {spec.asset: spec for spec in queries.datasets.all().values()}
         named = {name for spec in arcs for name in (spec.asset, *sources_of(spec)) if name in specs}
         newest = newest_cells(queries, [specs[name] for name in sorted(named)], self._instance, now, NEWEST)
-        firings = queries.last_firings(spec.asset for spec in arcs)
-        asides = {aside.name: aside.reason for aside in queries.asides_of([arc_name(spec.asset) for spec in arcs])}
+        firings = queries.datasets.last_firings(spec.asset for spec in arcs)
+        found = queries.planning.asides_of([arc_name(spec.asset) for spec in arcs])
+        asides = {aside.name: aside.reason for aside in found}
         return [
             ShownArc(
                 spec.asset,

@@ -252,7 +252,7 @@ def gaps_in_range(engine: Engine, instance: OpenInstance, asked: AskedRange, mos
 
     Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`, `TooManyLots`.
     """
-    dataset = engine.queries.known_dataset(asked.dataset)
+    dataset = engine.queries.datasets.known(asked.dataset)
     lots = lots_of(dataset)
     rates = _rates(engine, dataset) if asked.chain else {}
     start, end = _range(lots, keys_of(dataset, instance, engine.clock()), asked, rates)
@@ -278,7 +278,7 @@ def gaps_in_range(engine: Engine, instance: OpenInstance, asked: AskedRange, mos
 
 def _rates(engine: Engine, dataset: DatasetSpec) -> dict[str, float]:
     """The lots in a second of each dataset upstream that has some."""
-    specs = {spec.asset: spec for spec in engine.queries.datasets().values()}
+    specs = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
     found: dict[str, DatasetSpec] = {}
     left = [given.asset for given in dataset.inputs]
     for asset in left:

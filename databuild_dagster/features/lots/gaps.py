@@ -156,7 +156,7 @@ def chain_of_gaps(
     Unwanted lots are followed through their declared inputs, too: an arc wants a lot when its source arrives, so an absent
     source explains a lot that was never wanted.
     """
-    datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
+    datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
     expected, without = [], []
     for spec in _sources_first(dataset, datasets):
         found = expected_of(spec)
@@ -206,7 +206,7 @@ def _recorded(engine: Engine, expected: Expected) -> RecordedOfDataset:
     if not expected.refs:
         return RecordedOfDataset({}, {})
     # The order of texts is not always that of times: 02:00+0100 is the hour after 02:45.
-    return engine.queries.recorded_between(min(expected.refs), max(expected.refs))
+    return engine.queries.canonical.recorded_between(min(expected.refs), max(expected.refs))
 
 
 @dataclass(slots=True)
@@ -234,7 +234,7 @@ class _Following:
 
     def __post_init__(self) -> None:
         self._now = self.engine.now()
-        self._datasets = {spec.asset: spec for spec in self.engine.queries.datasets().values()}
+        self._datasets = {spec.asset: spec for spec in self.engine.queries.datasets.all().values()}
 
     def is_arc(self, asset: str) -> bool:
         """Whether a source wakes the lots of an asset."""
@@ -245,13 +245,13 @@ class _Following:
         known_rows = {ref: row for ref, row in recorded.items() if row is not None}
         stuck = [ref for ref, row in known_rows.items() if row.state is not None and row.state is not _S.LIVE]
         known = look_up(self.engine.queries, stuck, self._now) if stuck else None
-        self._pauses |= self.engine.queries.paused(known_rows, self._now) if known_rows else {}
+        self._pauses |= self.engine.queries.planning.paused(known_rows, self._now) if known_rows else {}
         unwanted = [
             ref
             for ref, row in known_rows.items()
             if DATA_OF_STATE[row.state] is Data.OPEN and row.state is not _S.TAINTED and not row.n_open_wants
         ]
-        last_wants = self.engine.queries.last_wants(unwanted) if unwanted else {}
+        last_wants = self.engine.queries.wants.last_of(unwanted) if unwanted else {}
         for ref, row in recorded.items():
             if row is None:
                 node: _Node | None = self._with_inputs(ref, self._of_unwanted(asset_of(ref), None))
@@ -272,7 +272,7 @@ class _Following:
                 return
             n_followed += len(level)
             self._next.clear()
-            recorded = self.engine.queries.recorded(level)
+            recorded = self.engine.queries.canonical.recorded(level)
             self.look_at({ref: recorded.get(ref) for ref in level})
 
     def absent(self, expected: Expected, places: Sequence[int]) -> list[Absent]:

@@ -28,7 +28,7 @@ def arc(state: State, name: str, limit: int, offset: int) -> ArcDetail:
 
 def _arcs(state: State) -> Arcs:
     counts: dict[str, dict[str, int]] = {}
-    for asset, instance_state, n in state.kept("ref_counts", state.engine.queries.ref_counts):
+    for asset, instance_state, n in state.kept("ref_counts", state.engine.queries.datasets.ref_counts):
         counts.setdefault(asset, {})[instance_state] = n
     return Arcs(state.engine, state.instance, counts)
 

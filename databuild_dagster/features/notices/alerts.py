@@ -220,8 +220,8 @@ def _late_wants(follower: LogFollower[_AllSent], cursor: Cursor) -> Iterator[Ste
 
 def _late(engine: Engine, want_id: str, location: str) -> LateWant | None:
     """None if a different location alerts for it: a want over several locations belongs to the location of its first ref."""
-    (want,) = engine.queries.wants_named(want_id)
-    spec = engine.queries.dataset(asset_of(want.refs[0]))
+    (want,) = engine.queries.wants.named(want_id)
+    spec = engine.queries.datasets.get(asset_of(want.refs[0]))
     if spec is None or spec.location != location:
         return None
     return LateWant(

@@ -105,7 +105,7 @@ def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGrap
 def _verdicts(
     engine: Engine, checks: Mapping[AssetCheckKey, AssetCheckSeverity], *, from_log_alone: bool
 ) -> dict[AssetCheckKey, dict[str, Any]]:
-    found = engine.queries.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
+    found = engine.queries.wants.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
     named = [[ref.ref for ref in late] for _, late in found.values()]
     refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
     now = engine.now()

@@ -70,7 +70,7 @@ def _keys(state: State, values: Values) -> list[str] | None:
     """The partition keys, None for all live partitions."""
     if not values["partitions"]:
         return None
-    spec = state.engine.queries.known_dataset(values["dataset"])
+    spec = state.engine.queries.datasets.known(values["dataset"])
     return keys_named("partitions", spec, values["partitions"], state.instance)
 
 

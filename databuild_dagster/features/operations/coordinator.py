@@ -190,7 +190,7 @@ class Coordinator:
         raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
 
     def _compact(self) -> None:
-        head = self.manager.engine.queries.head().seq
+        head = self.manager.engine.queries.events.head().seq
         if head - self.meta.compacted() > COMPACT_EVERY:
             self.meta.compact()
 

@@ -239,8 +239,8 @@ class OperationsTick:
         """
         with self._lock:
             self._judge.look(self._engine.steady())
-            queries = self._engine.queries
-            head, is_news = queries.news(_ABOUT, self._quiet_at) if self._quiet_at else (queries.head(), True)
+            events = self._engine.queries.events
+            head, is_news = events.news(_ABOUT, self._quiet_at) if self._quiet_at else (events.head(), True)
             if not is_news and self._quiet_at <= head.seq:
                 self._quiet_at = head.seq
                 return Pass(_NOTHING, [])
@@ -278,7 +278,7 @@ class OperationsTick:
 
     def _is_ours(self, id: OperationId) -> bool:
         """Whether the operation's dataset is ours or unknown: each code location handles its own types and executors."""
-        dataset = self._engine.queries.dataset(id.dataset)
+        dataset = self._engine.queries.datasets.get(id.dataset)
         return dataset is None or dataset.location == self.deployment.location
 
     def _running(self) -> dict[str, list[RunRecord]]:

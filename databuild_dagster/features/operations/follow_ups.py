@@ -54,7 +54,7 @@ def prepared(
                 found.starts.append(start)
                 outcome = FollowUp(type_id, dataset, str(start.id))
             else:
-                manager.engine.queries.known_dataset(dataset)
+                manager.engine.queries.datasets.known(dataset)
                 intent = Intent(str(after), ordinal, type_id, dataset, stored(type_id, dataset, arg))
                 found.intents[after.follow_up(ordinal)] = intent
         except Refused as refused:

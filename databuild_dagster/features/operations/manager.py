@@ -231,7 +231,7 @@ class DistributedOperationManager:
     ) -> tuple[DistributedOperation[Any], Any, Any, str | None]:
         """The type, the argument in the type's own shape and as it is stored, and the object."""
         operation = self.type_named(type_id)
-        self.engine.queries.known_dataset(dataset)
+        self.engine.queries.datasets.known(dataset)
         raw = stored(type_id, dataset, arg)
         try:
             converted = msgspec.convert(raw, operation.arg_type)
@@ -243,9 +243,9 @@ class DistributedOperationManager:
         return operation, converted, raw, object_id
 
     def _live(self, dataset: str) -> dict[str, str | None]:
-        found = self.engine.queries.canonical_of_dataset(dataset)
+        found = self.engine.queries.canonical.of_dataset(dataset)
         live = {partition_key_of(one.ref): one.uuid for one in found if one.state is InstanceState.LIVE}
-        gone = self.engine.catalog.left_out(self.engine.queries.known_dataset(dataset), list(live))
+        gone = self.engine.catalog.left_out(self.engine.queries.datasets.known(dataset), list(live))
         return {key or "": uuid for key, uuid in live.items() if key not in gone}
 
     def _attempt_to_answer(self, command_id: str | None, place: int = 0) -> str | None:

@@ -112,7 +112,7 @@ class MetaStorage(MetaQueries):
 
     def watch_range(self, start: str, end: str, *, after: int | None = None, name: str | None = None) -> Watch:
         """Watch keys from `start` to `end`, exclusive. Raises `CompactedRevision`."""
-        position = self.engine.queries.head().seq if after is None else after
+        position = self.engine.queries.events.head().seq if after is None else after
         return Watch(self, start, end, position, name)
 
     def compact(self, up_to: int | None = None) -> int:
@@ -120,7 +120,7 @@ class MetaStorage(MetaQueries):
 
         Without a revision, `KEPT_REVISIONS` are left. Returns the compacted revision.
         """
-        revision = self.engine.queries.head().seq - KEPT_REVISIONS if up_to is None else up_to
+        revision = self.engine.queries.events.head().seq - KEPT_REVISIONS if up_to is None else up_to
         self.engine.handle(c.CompactMeta(up_to=revision), actor=self.actor)
         return self.compacted()
 

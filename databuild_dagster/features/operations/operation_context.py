@@ -156,7 +156,7 @@ class OperationContext(JobContext):
         try:
             (manifest,) = manifests_in(self.warehouse, asset, [found])
         except ManifestMissing as error:
-            spec = self.engine.queries.dataset(asset)
+            spec = self.engine.queries.datasets.get(asset)
             raise data_gone(spec, found.ref, str(found.uuid), f"there is no {error.facts['path']}") from error
         return manifest
 
@@ -177,10 +177,10 @@ class OperationContext(JobContext):
     def _as_it_was(self) -> Canonical:
         """Raises `NotOurs`, `DataRemoved`, `DamagedData`."""
         ref = parse_ref(self.ref)
-        instance = None if self.instance_uuid is None else self.engine.queries.instance(self.instance_uuid)
+        instance = None if self.instance_uuid is None else self.engine.queries.instances.get(self.instance_uuid)
         if instance is None:
             raise NotOurs(ref=ref)
-        check_data_of(self.engine.queries, instance, self.engine.queries.dataset(asset_of(ref)))
+        check_data_of(self.engine.queries, instance, self.engine.queries.datasets.get(asset_of(ref)))
         return Canonical(ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)
 
     def folder(self) -> AbstractContextManager[str]:

@@ -24,7 +24,7 @@ TEMPLATES: Final = Path(__file__).parent / "templates"
 def operations(state: State, dataset: str | None, before: int | None, limit: int) -> OperationsPage:
     """The operations on a dataset, or on all."""
     if dataset is not None:
-        state.engine.queries.known_dataset(dataset)
+        state.engine.queries.datasets.known(dataset)
     return state.made_once(_followed).operations(dataset, before, limit)
 
 

@@ -91,7 +91,7 @@ def release_launches(what: str, location: str | None, as_json: bool) -> None:
 
 def _location(engine: Engine, named: str | None) -> str:
     """The code location that is meant. Raises `NoLocation`, and `UsageError` if several are there and none is named."""
-    known = sorted({spec.location for spec in engine.queries.datasets().values()})
+    known = sorted({spec.location for spec in engine.queries.datasets.all().values()})
     if named is None and len(known) != 1:
         raise click.UsageError(
             f"Name the code location by --location: {few_of(known) or 'none has registered assets yet'}."

@@ -18,7 +18,7 @@ _OUT_OF_REACH = Gauge(
 
 
 def _samples(queries: Queries, instance: Callable[[], DagsterInstance]) -> Iterator[Sample]:
-    for aside in queries.set_aside():
+    for aside in queries.planning.set_aside():
         if aside.kind in (Subject.OUTAGE, Subject.HOLD):
             yield Sample(_OUT_OF_REACH.name, 1, (aside.location, aside.name))
 

@@ -70,15 +70,15 @@ class Relocator:
     def survey(self) -> Survey:
         """The canonical instances that readers leave out because the definition has changed. Changes nothing."""
         queries, asset = self.engine.queries, self.dataset.asset
-        canonical = queries.canonical_of_dataset(asset)
+        canonical = queries.canonical.of_dataset(asset)
         gone = self.engine.catalog.left_out(self.dataset, [partition_key_of(one.ref) for one in canonical])
         definitions = Definitions(queries, asset)
-        born = queries.seqs_of([one.uuid for one in canonical if one.uuid is not None])
-        taints = queries.taints_in_force([one.uuid for one in canonical if one.uuid is not None])
+        born = queries.instances.seqs_of([one.uuid for one in canonical if one.uuid is not None])
+        taints = queries.instances.taints_in_force([one.uuid for one in canonical if one.uuid is not None])
         moved = {uuid for uuid, found in taints.items() if {taint.reason for taint in found} == {why_moved(asset)}}
         left = [one for one in canonical if _is_left_out(one, gone, moved)]
         targets = {one.ref: self._same_window(one, definitions.at(born[str(one.uuid)])) for one in left}
-        now = queries.canonical([ref for ref in targets.values() if ref is not None])
+        now = queries.canonical.of([ref for ref in targets.values() if ref is not None])
         moves: dict[Ref, Move] = {}
         stay: dict[Ref, str] = {}
         for one in left:
@@ -99,7 +99,7 @@ class Relocator:
 
         A killed command continues with what is left.
         """
-        canonical = self.engine.queries.canonical([ref for move in moves for ref in (move.ref, move.to)])
+        canonical = self.engine.queries.canonical.of([ref for move in moves for ref in (move.ref, move.to)])
         stay: dict[Ref, str] = {}
         for move in moves:
             try:
@@ -133,7 +133,7 @@ class Relocator:
             attempt=1,
             comment=f"Relocated: instance {move.uuid} of {move.ref}.",
         )
-        job_run = arrival_id(self.engine.queries.beginning(), bare, canonical[move.to].uuid)
+        job_run = arrival_id(self.engine.queries.events.beginning(), bare, canonical[move.to].uuid)
         uuid = derive_partition_uuid(job_run, move.to)
         new = msgspec.structs.replace(bare, job_run=job_run, instance_uuid=uuid)
         for lost in missing_files(warehouse, old):

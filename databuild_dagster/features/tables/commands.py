@@ -33,7 +33,7 @@ def publish(dataset: str, repair: bool, take_over: bool, dry_run: bool, timeout:
             what="DATASET", value=dataset, why="a table has all partitions of a dataset; leave the key out"
         )
     engine = the_engine()
-    spec = engine.queries.known_dataset(dataset)
+    spec = engine.queries.datasets.known(dataset)
     if not spec.table:
         raise NotPublished(asset=dataset)
     warehouse = the_warehouse()

@@ -40,7 +40,7 @@ def wrong_table_files(
     place = place_of(dataset, warehouse)
     table = open_table(place)
     queries = Queries(store)
-    mark, own, head = table.mark(), store.identity().id, queries.head().seq
+    mark, own, head = table.mark(), store.identity().id, queries.events.head().seq
     if mark is None or mark.seq == 0:
         return
     if mark.store_id != own:
@@ -67,7 +67,7 @@ def wrong_table_files(
 
 def _wrong_tables(checked: Checked) -> list[Violation]:
     found = []
-    for dataset in Queries(checked.store).datasets().values():
+    for dataset in Queries(checked.store).datasets.all().values():
         if not dataset.table:
             continue
         asset = dataset.asset

@@ -107,7 +107,7 @@ class PublishedFiles(Keeper):
 
     def _ask(self, asset: str, question: Callable[[Table], T]) -> T | None:
         """The answer of a dataset's table; None for a dataset without a table. Raises `TableSilent`, and what the table raises."""
-        dataset = Queries(self._store).dataset(asset)
+        dataset = Queries(self._store).datasets.get(asset)
         if dataset is None or not dataset.table:
             return None
         place = place_of(dataset, self._warehouse)

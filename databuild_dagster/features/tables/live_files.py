@@ -126,7 +126,7 @@ class Touches:
         if (after_seq, last_seq) not in self._found:
             by_asset: dict[str, set[Ref]] = {}
             for start in range(after_seq, last_seq, MAX_EVENTS):
-                events = self._queries.events_named(TOUCHING, start, min(last_seq, start + MAX_EVENTS))
+                events = self._queries.events.named(TOUCHING, start, min(last_seq, start + MAX_EVENTS))
                 for ref in all_touched(self._queries, events):
                     by_asset.setdefault(asset_of(ref), set()).add(ref)
             self._found[after_seq, last_seq] = by_asset
@@ -141,14 +141,14 @@ def contents_of_refs(
     found = [
         canonical
         for start in range(0, len(in_order), PORTION)
-        for canonical in queries.canonical_at(in_order[start : start + PORTION], seq).values()
+        for canonical in queries.canonical.at(in_order[start : start + PORTION], seq).values()
     ]
     return _contents(dataset, place, found, gone, is_whole=False)
 
 
 def contents_of_dataset(queries: Queries, dataset: DatasetSpec, place: Place, seq: int, gone: Gone) -> Contents:
     """The contents of all partitions when `seq` was the last event. Raises the same."""
-    return _contents(dataset, place, queries.canonical_of_dataset_at(dataset.asset, seq), gone, is_whole=True)
+    return _contents(dataset, place, queries.canonical.of_dataset_at(dataset.asset, seq), gone, is_whole=True)
 
 
 def _contents(

@@ -29,7 +29,7 @@ class Mark(NamedTuple):
     store_id: str
     #: The table is what readers of the dataset saw when this was the last event.
     seq: int
-    #: That of the event (`Queries.fingerprint`); empty at seq 0, before the first event.
+    #: That of the event (`EventQueries.fingerprint`); empty at seq 0, before the first event.
     fingerprint: str = ""
 
 

@@ -66,8 +66,8 @@ def publish(
         try:
             before, is_readable = _mark_before(table, place, identity.id, repair=is_whole, take_over=take_over)
             # Read before the files: the table is never ahead of the log.
-            head = engine.queries.head().seq
-            after = Mark(identity.id, head, engine.queries.fingerprint(head) or "")
+            head = engine.queries.events.head().seq
+            after = Mark(identity.id, head, engine.queries.events.fingerprint(head) or "")
             if not is_whole:
                 _check_is_of_log(engine.queries, place, before, head)
             if is_whole or all_partitions or before is None or head - before.seq > MAX_EVENTS_BEHIND:
@@ -88,7 +88,7 @@ def publish(
 
 def is_of_this_log(queries: Queries, mark: Mark | None) -> bool:
     """Whether the event that a mark names is unchanged; a log restored from a backup may have a different event there."""
-    return mark is None or not mark.fingerprint or queries.fingerprint(mark.seq) == mark.fingerprint
+    return mark is None or not mark.fingerprint or queries.events.fingerprint(mark.seq) == mark.fingerprint
 
 
 def _check_is_of_log(queries: Queries, place: Place, before: Mark | None, head: int) -> None:

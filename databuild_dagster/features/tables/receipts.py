@@ -59,7 +59,7 @@ def in_tables(
     for uuid, ref in instances.items():
         by_asset.setdefault(asset_of(ref), {})[uuid] = ref
     for asset, wanted in sorted(by_asset.items()):
-        dataset = queries.dataset(asset)
+        dataset = queries.datasets.get(asset)
         if dataset is None or not dataset.table:
             continue
         place = place_of(dataset, warehouse)
@@ -123,7 +123,7 @@ def _holding(
     """The newest snapshot of this store by the uuid of an instance that readers of the snapshot see."""
     own = store.identity().id
     # Delta has no record of versions whose files are gone.
-    gone = {one.uuid for one in queries.instances_named(instances) if one.manifest_state == REMOVED}
+    gone = {one.uuid for one in queries.instances.named(instances) if one.manifest_state == REMOVED}
     instances = {uuid: ref for uuid, ref in instances.items() if uuid not in gone}
     if not instances:
         return {}
@@ -134,7 +134,7 @@ def _holding(
             if snapshot.mark.store_id != own or not is_of_this_log(queries, snapshot.mark):
                 continue
             refs = [ref for uuid, ref in instances.items() if uuid not in found]
-            then = queries.canonical_at(refs, snapshot.mark.seq).values()
+            then = queries.canonical.at(refs, snapshot.mark.seq).values()
             for one in then:
                 if one.uuid is not None and one.uuid in instances and is_shown(one, place.spec):
                     found.setdefault(one.uuid, snapshot)

@@ -56,7 +56,7 @@ _SECONDS = Gauge("databuild_table_seconds_behind", "Age of the oldest change tha
 
 
 def _samples(queries: Queries, instance: Callable[[], DagsterInstance]) -> Iterator[Sample]:
-    for lag in lags_of(queries.datasets().values(), instance):
+    for lag in lags_of(queries.datasets.all().values(), instance):
         if lag.partitions_behind is not None:
             yield Sample(_PARTITIONS.name, lag.partitions_behind, (lag.asset,))
         yield Sample(_SECONDS.name, lag.seconds_behind, (lag.asset,))

@@ -43,7 +43,7 @@ def lag_of(queries: Queries, touches: Touches, asset: str, after_seq: int, head:
 
 def _first_touch(queries: Queries, asset: str, after_seq: int, head: int) -> float | None:
     for start in range(after_seq, head, PAGE):
-        for event in queries.events_named(TOUCHING, start, min(start + PAGE, head)):
+        for event in queries.events.named(TOUCHING, start, min(start + PAGE, head)):
             if any(asset_of(ref) == asset for ref in all_touched(queries, [event])):
                 return event.at
     return None
@@ -75,8 +75,9 @@ def table_lags(instance: DagsterInstance, datasets: Collection[DatasetSpec]) -> 
         return []
     engine = engine_for(instance)
     queries, now = engine.queries, engine.clock()
-    head, cursors, touches = queries.head().seq, DagsterCursors(instance), Touches(queries)
-    asides = {aside.name: aside for aside in queries.asides_of([table_name(dataset.asset) for dataset in published])}
+    head, cursors, touches = queries.events.head().seq, DagsterCursors(instance), Touches(queries)
+    recorded = queries.planning.asides_of([table_name(dataset.asset) for dataset in published])
+    asides = {aside.name: aside for aside in recorded}
     found = []
     for dataset in published:
         assert dataset.table, "it is published"

@@ -83,7 +83,7 @@ def publish_tables(
     if not published:
         return
     engine = engine_for(instance)
-    end = engine.queries.head().seq if head is None else head
+    end = engine.queries.events.head().seq if head is None else head
     touches, cursors = Touches(engine.queries), DagsterCursors(instance)
     reasons = TableReasons(engine, deployment.location)
     running = engine.memory.of((publish_tables, deployment.location), dict[str, Future[Published | None]])
@@ -198,7 +198,7 @@ def build_table_checks(
     @multi_asset_check(name=f"{TABLE_CHECK}_{sha256(texts.encode()).hexdigest()[:8]}", specs=specs, can_subset=True)
     def table_is_up_to_date(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         selected = sorted(context.selected_asset_check_keys)
-        known = engine_for(context.instance).queries.datasets().values()
+        known = engine_for(context.instance).queries.datasets.all().values()
         lags = _lags_by_asset(context.instance, known)
         for check in selected:
             verdict = _verdict(lags.get(asset_text(check.asset_key)), max_behind_seconds, severity)

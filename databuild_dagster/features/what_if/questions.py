@@ -65,14 +65,14 @@ def if_code_changes(engine: Engine, asset: str) -> WhatIf:
 
     Raises `UnknownAsset`, `NothingWasBuilt`, `ReachesTooFar`.
     """
-    spec = engine.queries.known_dataset(asset)
-    live = [ref for ref, state in engine.queries.states_of_dataset(asset).items() if state is _S.LIVE]
+    spec = engine.queries.datasets.known(asset)
+    live = [ref for ref, state in engine.queries.canonical.states_of_dataset(asset).items() if state is _S.LIVE]
     if not live or not spec.kind.is_built:
         raise NothingWasBuilt(asset=asset)
 
     def suppose(simulation: Simulation) -> None:
         changed = msgspec.structs.replace(spec, code_version=f"{spec.code_version or ''}+what-if")
-        others = simulation.engine.queries.datasets(spec.location).values()
+        others = simulation.engine.queries.datasets.all(spec.location).values()
         registered = tuple(changed if other.asset == asset else other for other in others)
         simulation.engine.handle(c.RegisterDatasets(location=spec.location, datasets=registered))
         wants = tuple((ref,) for ref in simulation.alike.simulated(live))
@@ -86,11 +86,11 @@ def if_missing(engine: Engine, refs: Sequence[Ref]) -> WhatIf:
 
     Raises the errors of a want for refs that cannot be wanted, `HasArrived`, `ReachesTooFar`.
     """
-    datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
+    datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
     if not refs:
         raise InvalidRequest(what="the question", value=[], why="it names no ref")
     no_duplicates(refs)
-    for ref, seen in engine.queries.canonical(refs).items():
+    for ref, seen in engine.queries.canonical.of(refs).items():
         check_wantable(ref, datasets.get, datasets.keys, engine.catalog.why_not)
         if seen.state is _S.LIVE:
             raise HasArrived(ref=ref, since="some time" if seen.live_at is None else when(seen.live_at))
@@ -109,7 +109,7 @@ class _Asking:
     def answer(self) -> WhatIf:
         engine, is_missing = self.engine, self.question is Question.MISSING
         now = engine.now()
-        datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
+        datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
         with engine.store.reading() as connection:
             surroundings = Surroundings(connection, now)
             searching = Reaching(datasets.values(), engine.catalog, surroundings)
@@ -141,7 +141,7 @@ class _Asking:
             queries, simulated = simulation.engine.queries, alike.simulated(reached.refs)
             n_open, wanted_before = _n_open(simulation), _wanted(simulation, simulated)
             self.suppose(simulation)
-            supposed = queries.states(simulated)
+            supposed = queries.canonical.states(simulated)
             n_reopened = _n_open(simulation) - n_open if self.question is Question.TAINT else 0
             simulation.run()
             after = look_up(queries, simulated, known.now)
@@ -221,15 +221,15 @@ def _n_open(simulation: Simulation) -> int:
     """The number of open wants of all refs: a ref that is not simulated has as many as its simulated ref, each with a single ref."""
     queries = simulation.engine.queries
     others = simulation.alike.n_others()
-    n_more = sum(others[ref] * seen.n_open_wants for ref, seen in queries.wanted(others).items())
-    return queries.n_wants(WantFilter(open_only=True)) + n_more
+    n_more = sum(others[ref] * seen.n_open_wants for ref, seen in queries.planning.wanted(others).items())
+    return queries.wants.count(WantFilter(open_only=True)) + n_more
 
 
 def _wanted(simulation: Simulation, refs: Iterable[Ref]) -> set[Ref]:
-    return {ref for ref, seen in simulation.engine.queries.wanted(refs).items() if seen.n_open_wants}
+    return {ref for ref, seen in simulation.engine.queries.planning.wanted(refs).items() if seen.n_open_wants}
 
 
 def _stale(engine: Engine, known: KnownRefs) -> set[Ref]:
     """The live refs that were built from what is replaced or tainted (rule 4.6)."""
     live = {seen.uuid: ref for ref, seen in known.canonical.items() if seen.state is _S.LIVE and seen.uuid}
-    return {live[uuid] for uuid in engine.queries.stale(list(live))}
+    return {live[uuid] for uuid in engine.queries.instances.stale(list(live))}

@@ -80,7 +80,7 @@ class Costs:
         """The cost of building the refs of a job as soon as all are ready; of a running launch, its own cost."""
         sets = [outputs_by_key(refs)] if is_out else launch_sets(self._engine.catalog, spec, refs)
         if spec.job not in self._spans:
-            self._spans[spec.job] = self._engine.queries.launch_spans(spec.asset)
+            self._spans[spec.job] = self._engine.queries.launches.spans(spec.asset)
         known = [expected_seconds(self._spans[spec.job], len(by_key)) for by_key in sets]
         seconds = [each_seconds for each_seconds in known if each_seconds is not None]
         if not seconds:
@@ -132,7 +132,7 @@ class _Dagster:
         raise AssertionError(f"no launch of a simulation is lost: {message}")
 
     def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
-        known = self._engine.queries.canonical(refs)
+        known = self._engine.queries.canonical.of(refs)
         return {
             ref: Observation(True, seen.known_origin)
             if seen.state is InstanceState.LIVE and ref not in self._never
@@ -169,7 +169,7 @@ class Simulation:
         self._never = frozenset(alike.ones_for(never))
         self._dagster = _Dagster(self.engine, self._never)
         self._judge = Judge(gone=lambda holder: False)
-        self._was_out = {launch.launch_id for launch in self.engine.queries.open_launches()}
+        self._was_out = {launch.launch_id for launch in self.engine.queries.launches.open()}
         #: The end of each launch that is out, and the launches that have begun.
         self._ends: dict[str, float] = {}
         self._begun: set[str] = set()
@@ -177,18 +177,19 @@ class Simulation:
 
     def _follow_arcs_from_now(self) -> None:
         """The excerpt has no earlier event, so that no earlier instance wakes an arc."""
-        arcs = frozenset((arc.asset, arc.since) for arc in self.engine.queries.arcs())
-        ProcessCursors(self.engine).store("arcs", ArcsCursor(self.engine.queries.head().seq, followed=arcs))
+        arcs = frozenset((arc.asset, arc.since) for arc in self.engine.queries.datasets.arcs())
+        ProcessCursors(self.engine).store("arcs", ArcsCursor(self.engine.queries.events.head().seq, followed=arcs))
 
     def run(self) -> None:
         """Tick until nothing moves any more. Raises `TooManySteps`."""
+        queries = self.engine.queries
         for _ in range(MAX_STEPS):
             self._tick()
             self._begin_launches()
             if self._ends:
                 self._now = max(self._now, min(self._ends.values()))
                 self._end_launches([id for id, at in self._ends.items() if at <= self._now])
-            elif (at := self.engine.queries.next_retry(self.engine.queries.datasets(), self._now)) is not None:
+            elif (at := queries.planning.next_retry(queries.datasets.all(), self._now)) is not None:
                 self._now = at
             else:
                 return
@@ -203,11 +204,12 @@ class Simulation:
         self.aside = {}
         # A job run that never ends keeps no other of its job from being launched.
         datasets = {
-            id: msgspec.structs.replace(spec, concurrency=None) for id, spec in self.engine.queries.datasets().items()
+            id: msgspec.structs.replace(spec, concurrency=None)
+            for id, spec in self.engine.queries.datasets.all().items()
         }
         for location in sorted({spec.location for spec in datasets.values() if spec.kind.is_built}):
             # No launch falls silent.
-            self.engine.beat(launch.launch_id for launch in self.engine.queries.open_launches())
+            self.engine.beat(launch.launch_id for launch in self.engine.queries.launches.open())
             report = tick(
                 Pass(
                     self.engine,
@@ -223,11 +225,11 @@ class Simulation:
             self.aside |= report.set_aside
 
     def _begin_launches(self) -> None:
-        for launch in self.engine.queries.open_launches():
+        for launch in self.engine.queries.launches.open():
             if launch.launch_id in self._begun:
                 continue
             self._begun.add(launch.launch_id)
-            runs = self.engine.queries.job_runs_of_launch(launch.launch_id)
+            runs = self.engine.queries.job_runs.of_launch(launch.launch_id)
             if launch.dagster_run_id is None:
                 run_id = f"what-if-{launch.launch_id}"
                 self.engine.handle(
@@ -262,13 +264,13 @@ class Simulation:
         runs = [
             run
             for launch_id in launch_ids
-            for run in self.engine.queries.job_runs_of_launch(launch_id)
+            for run in self.engine.queries.job_runs.of_launch(launch_id)
             if run.state is JobRunState.RUNNING and self._may_end(run)
         ]
         datasets = self._datasets()
         inputs = {ref: self._declared(ref, datasets) for run in runs for ref in run.refs}
         reads = {ref: (*needs, *self._asked_for.get(ref, ())) for ref, needs in inputs.items()}
-        known = self.engine.queries.canonical(sorted({need for needs in reads.values() for need in needs}))
+        known = self.engine.queries.canonical.of(sorted({need for needs in reads.values() for need in needs}))
         misses, successes = [], []
         for run in runs:
             impacted = {ref: missing for ref in run.refs if (missing := _not_live(self._asked_for.get(ref, ()), known))}
@@ -282,7 +284,7 @@ class Simulation:
             self.engine.handle(c.SucceedJobRuns(runs=tuple(successes)), actor=_ACTOR)
 
     def _datasets(self) -> dict[str, DatasetSpec]:
-        return {spec.asset: spec for spec in self.engine.queries.datasets().values()}
+        return {spec.asset: spec for spec in self.engine.queries.datasets.all().values()}
 
     def _declared(self, ref: Ref, datasets: Mapping[str, DatasetSpec]) -> tuple[Ref, ...]:
         spec = datasets.get(asset_of(ref))

@@ -17,7 +17,6 @@ import msgspec
 
 from databuild_dagster.model.records import Time, time_of
 from databuild_dagster.store.format import BITS, PREFIX
-from databuild_dagster.store.places import Places
 from databuild_dagster.store.store import Store
 
 T = TypeVar("T")
@@ -120,7 +119,7 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:
 
 
 class Asking:
-    """A store and its queries."""
+    """The queries of one subject to a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -129,11 +128,6 @@ class Asking:
     def url(self) -> str:
         """The url of the store."""
         return self._store.url
-
-    @property
-    def places(self) -> Places:
-        """The whole paths of recorded paths."""
-        return self._store.places
 
     @property
     def _whole(self) -> Callable[[str | None], str | None]:

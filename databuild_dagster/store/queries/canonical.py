@@ -251,7 +251,7 @@ class CanonicalQueries(Asking):
             )
         return self._missing("job_runs", job_run_id)
 
-    def canonical(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
+    def of(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
         """The canonical instance of every ref asked for (rules 4)."""
         answer = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
         found = {canonical.ref: canonical for canonical in self._seen(answer)}
@@ -392,7 +392,7 @@ class CanonicalQueries(Asking):
         rows = self._all(f"SELECT build_request_id FROM {PREFIX}available_partitions WHERE partition_ref = ?", ref)
         return rows[0][0] if rows else None
 
-    def canonical_of_dataset(self, asset: str) -> list[Canonical]:
+    def of_dataset(self, asset: str) -> list[Canonical]:
         """Every ref of a dataset that has an instance, ordered by ref."""
         return self._seen(self._all(_CANONICAL + OF_DATASET + "ORDER BY r.ref", *dataset_range(asset)))
 
@@ -401,7 +401,7 @@ class CanonicalQueries(Asking):
         order = f"AND i.state = '{InstanceState.LIVE}' ORDER BY (coalesce(i.n_rows, 0) > 0) DESC, i.id DESC LIMIT 1"
         return next(iter(self._seen(self._all(_CANONICAL + OF_DATASET + order, *dataset_range(asset)))), None)
 
-    def canonical_at(self, refs: Sequence[Ref], seq: int) -> dict[Ref, Canonical]:
+    def at(self, refs: Sequence[Ref], seq: int) -> dict[Ref, Canonical]:
         """For every ref asked for, what its readers saw when `seq` was the last event (rule 3.2).
 
         The state is that of then, and so is what it held: nothing before it was live, and all of it until the log says
@@ -411,7 +411,7 @@ class CanonicalQueries(Asking):
         by_ref = {canonical.ref: canonical for canonical in found}
         return {ref: by_ref.get(ref) or Canonical(ref) for ref in refs}
 
-    def canonical_of_dataset_at(self, asset: str, seq: int) -> list[Canonical]:
+    def of_dataset_at(self, asset: str, seq: int) -> list[Canonical]:
         """Every ref of a dataset that had an instance when `seq` was the last event, ordered by ref."""
         one, first, end = dataset_range(asset)
         of_dataset = "(r.ref = :one OR (r.ref >= :first AND r.ref < :after)) "

@@ -69,7 +69,7 @@ def short_id(id: str) -> str:
 class IdQueries(Asking):
     """Ids by their ends."""
 
-    def full_id(self, kind: IdKind, text: str) -> str:
+    def full(self, kind: IdKind, text: str) -> str:
         """The id that a text names in full or by its last characters.
 
         An end is compared with every id of the kind. Raises `NotFound` with near ids, and `AmbiguousId`.

@@ -265,12 +265,12 @@ class InstanceQueries(Asking):
     def _instances(self, sql: str, *parameters: Any) -> list[Instance]:
         return _INSTANCE.rows(self._all(sql, *parameters), manifest_uri=self._whole)
 
-    def instance(self, uuid: str, most_inputs: int | None = None) -> Instance | None:
+    def get(self, uuid: str, most_inputs: int | None = None) -> Instance | None:
         """An instance with all of its inputs, which may be a hundred thousand, or with the first `most_inputs`."""
         sql = f"SELECT {_with_inputs(most_inputs).columns} {_FROM} WHERE i.uuid = ?"
         return next(iter(self._instances(sql, uuid)), None)
 
-    def instances_named(self, uuids: Iterable[str]) -> list[Instance]:
+    def named(self, uuids: Iterable[str]) -> list[Instance]:
         """The instances with the given uuids, ordered by ref and without their inputs; unknown uuids are left out."""
         sql = "WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY r.ref, i.id"
         return self._instances(_WITHOUT_INPUTS + sql, Keys(uuids))
@@ -338,7 +338,7 @@ class InstanceQueries(Asking):
             )
         return found
 
-    def live_instances(self, asset: str) -> list[Instance]:
+    def live(self, asset: str) -> list[Instance]:
         """The live canonical instances of a dataset, ordered by ref."""
         sql = f"{_INSTANCES} WHERE {OF_DATASET} AND r.canonical_id = i.id AND i.state = '{InstanceState.LIVE}' ORDER BY r.ref"
         return self._instances(sql, *dataset_range(asset))
@@ -499,9 +499,8 @@ class InstanceQueries(Asking):
 
     def data_facts(self, uuids: Iterable[str]) -> dict[str, DataFacts]:
         """By uuid; instances that do not exist are left out."""
-        sql = (
-            f"SELECT i.uuid, {_FACTS.columns} FROM {PREFIX}instances i WHERE i.uuid IN (SELECT value FROM json_each(?))"
-        )
+        sql = f"""
+            SELECT i.uuid, {_FACTS.columns} FROM {PREFIX}instances i WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(_FACTS.by(self._all(sql, Keys(uuids))))
 
     def input_differences(self, first: str, second: str, most: int) -> tuple[InputCounts, list[InputPair]]:
@@ -520,7 +519,7 @@ class InstanceQueries(Asking):
         n_added, n_removed, n = map(int, rows[0][:3])
         return InputCounts(n_added, n_removed, n - n_added - n_removed), _PAIR.rows([row[3:] for row in rows])
 
-    def instances_at(self, uuids: Iterable[str], seq: int) -> list[InstanceThen]:
+    def at(self, uuids: Iterable[str], seq: int) -> list[InstanceThen]:
         """The instances with the given uuids that had been made by `seq`, ordered by ref; later instances are left out."""
         return _THEN.rows(self._at(_INSTANCES_THEN, seq, uuids=Keys(uuids)))
 

@@ -126,12 +126,12 @@ ORDER BY d.requester, r.ref"""
 
 
 class JobRunQueries(Asking):
-    """Job runs, launches and waiting Dagster runs."""
+    """Job runs and waiting Dagster runs."""
 
-    def job_run(self, job_run_id: str) -> JobRunView | None:
+    def get(self, job_run_id: str) -> JobRunView | None:
         return next(iter(_JOB_RUN.rows(self._all(_JOB_RUNS + "WHERE j.job_run_id = ?", job_run_id))), None)
 
-    def job_runs(
+    def newest(
         self, which: JobRunFilter = EVERY_JOB_RUN, *, open_only: bool = False, most: int = 100
     ) -> list[JobRunView]:
         """The newest job runs of a filter, the newest first."""
@@ -151,40 +151,15 @@ class JobRunQueries(Asking):
         if job not in names:
             raise NotFound(kind="job with a job run", name=job, names=names)
 
-    def job_runs_named(self, job_run_ids: Iterable[str]) -> dict[str, JobRunView]:
+    def named(self, job_run_ids: Iterable[str]) -> dict[str, JobRunView]:
         """The job runs by id; unknown ids are left out."""
         answer = self._all(_JOB_RUNS + "WHERE j.job_run_id IN (SELECT value FROM json_each(?))", Keys(job_run_ids))
         return {job_run.id: job_run for job_run in _JOB_RUN.rows(answer)}
 
-    def job_runs_of_launch(self, launch_id: str) -> list[JobRunView]:
+    def of_launch(self, launch_id: str) -> list[JobRunView]:
         sql = f"""WHERE l.launch_id = ? AND j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND j.launch_id = l.id
             ORDER BY j.id"""
         return _JOB_RUN.rows(self._all(_JOB_RUNS + sql, launch_id))
-
-    def launch(self, launch_id: str) -> LaunchView | None:
-        return next(iter(_LAUNCH.rows(self._all(_LAUNCHES + "WHERE launch_id = ?", launch_id))), None)
-
-    def open_launches(self) -> list[LaunchView]:
-        """Launches with job runs that have not ended."""
-        return _LAUNCH.rows(self._all(_LAUNCHES + f"WHERE id IN (SELECT o.launch_id {_OPEN}) ORDER BY id"))
-
-    def launch_spans(self, asset: str, *, most_refs: int = 1000, most: int = 20) -> list[LaunchSpan]:
-        """The newest launches that built canonical instances of a dataset, among its last refs by name."""
-        # The ref without a key apart: for "one or a range", SQLite would sort all refs of the dataset.
-        found = f"""
-            SELECT DISTINCT j.launch_id FROM (
-                SELECT canonical_id FROM {PREFIX}refs WHERE ref = ?
-                UNION ALL SELECT * FROM (
-                    SELECT canonical_id FROM {PREFIX}refs WHERE ref >= ? AND ref < ? AND canonical_id IS NOT NULL
-                    ORDER BY ref DESC LIMIT ?) newest
-            ) newest JOIN {PREFIX}instances i ON i.id = newest.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
-            WHERE j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL ORDER BY j.launch_id DESC LIMIT ?"""
-        launches = [launch_id for (launch_id,) in self._all(found, *dataset_range(asset), most_refs, most)]
-        spans = f"""
-            SELECT {_SPAN.columns} FROM {PREFIX}launches l
-            JOIN {PREFIX}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND j.launch_id = l.id
-            WHERE l.id IN (SELECT value FROM json_each(?)) AND j.state = '{JobRunState.SUCCEEDED}' GROUP BY l.id ORDER BY l.id"""
-        return _SPAN.rows(self._all(spans, Keys(launches)))
 
     def scan_waiting_dagster_runs(self) -> list[str]:
         """Dagster runs that wait for foreign builds (rule 8.3). Scans all delegations."""
@@ -201,3 +176,32 @@ class JobRunQueries(Asking):
         for run_id, ref, is_followed_up in self._all(_WAITING_DAGSTER_RUNS.format(which=which), Keys(requesters)):
             found.setdefault(run_id, {})[ref] = bool(is_followed_up)
         return found
+
+
+class LaunchQueries(Asking):
+    """Launches."""
+
+    def get(self, launch_id: str) -> LaunchView | None:
+        return next(iter(_LAUNCH.rows(self._all(_LAUNCHES + "WHERE launch_id = ?", launch_id))), None)
+
+    def open(self) -> list[LaunchView]:
+        """Launches with job runs that have not ended."""
+        return _LAUNCH.rows(self._all(_LAUNCHES + f"WHERE id IN (SELECT o.launch_id {_OPEN}) ORDER BY id"))
+
+    def spans(self, asset: str, *, most_refs: int = 1000, most: int = 20) -> list[LaunchSpan]:
+        """The newest launches that built canonical instances of a dataset, among its last refs by name."""
+        # The ref without a key apart: for "one or a range", SQLite would sort all refs of the dataset.
+        found = f"""
+            SELECT DISTINCT j.launch_id FROM (
+                SELECT canonical_id FROM {PREFIX}refs WHERE ref = ?
+                UNION ALL SELECT * FROM (
+                    SELECT canonical_id FROM {PREFIX}refs WHERE ref >= ? AND ref < ? AND canonical_id IS NOT NULL
+                    ORDER BY ref DESC LIMIT ?) newest
+            ) newest JOIN {PREFIX}instances i ON i.id = newest.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+            WHERE j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL ORDER BY j.launch_id DESC LIMIT ?"""
+        launches = [launch_id for (launch_id,) in self._all(found, *dataset_range(asset), most_refs, most)]
+        spans = f"""
+            SELECT {_SPAN.columns} FROM {PREFIX}launches l
+            JOIN {PREFIX}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND j.launch_id = l.id
+            WHERE l.id IN (SELECT value FROM json_each(?)) AND j.state = '{JobRunState.SUCCEEDED}' GROUP BY l.id ORDER BY l.id"""
+        return _SPAN.rows(self._all(spans, Keys(launches)))

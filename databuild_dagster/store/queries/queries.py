@@ -1,4 +1,4 @@
-"""All queries to the state as a single object; each larger subject has a module. They read by keys and partial indexes.
+"""All queries to the state, by subject; each larger subject has a module. They read by keys and partial indexes.
 
 Here: registered datasets and arcs (rule 10.5), and the event log by seq, by time and by public names (rule 3.1).
 """
@@ -19,13 +19,15 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
+from databuild_dagster.store.places import Places
 from databuild_dagster.store.queries.asking import Asking, Selection
 from databuild_dagster.store.queries.canonical import CanonicalQueries
+from databuild_dagster.store.queries.ids import IdQueries
 from databuild_dagster.store.queries.instances import InstanceQueries
-from databuild_dagster.store.queries.job_runs import JobRunQueries
+from databuild_dagster.store.queries.job_runs import JobRunQueries, LaunchQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
 from databuild_dagster.store.queries.wants import WantQueries
-from databuild_dagster.store.store import again_if_cut
+from databuild_dagster.store.store import Store, again_if_cut
 
 
 class ArcView(NamedTuple):
@@ -80,18 +82,18 @@ _LATE = Selection(
 class DatasetQueries(Asking):
     """Datasets and arcs."""
 
-    def dataset(self, asset: str) -> DatasetSpec | None:
+    def get(self, asset: str) -> DatasetSpec | None:
         rows = self._all(f"SELECT spec FROM {PREFIX}datasets WHERE asset = ? AND removed = 0", asset)
         return dataset_from(rows[0][0]) if rows else None
 
-    def known_dataset(self, asset: str) -> DatasetSpec:
+    def known(self, asset: str) -> DatasetSpec:
         """Raises `UnknownAsset`, with near names."""
-        found = self.dataset(asset)
+        found = self.get(asset)
         if found is None:
-            raise UnknownAsset(asset=asset, names=[spec.asset for spec in self.datasets().values()])
+            raise UnknownAsset(asset=asset, names=[spec.asset for spec in self.all().values()])
         return found
 
-    def datasets(self, location: str | None = None) -> dict[int, DatasetSpec]:
+    def all(self, location: str | None = None) -> dict[int, DatasetSpec]:
         """Registered datasets by row id, of a location or of all."""
         sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (CAST(? AS TEXT) IS NULL OR location = ?) ORDER BY id"
         return {row_id: dataset_from(spec) for row_id, spec in self._all(sql, location, location)}
@@ -176,18 +178,18 @@ class EventQueries(Asking):
         return sha256("\0".join(map(str, rows[0])).encode()).hexdigest()[:FINGERPRINT] if rows else None
 
     @again_if_cut
-    def events(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
+    def after(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
         with self._store.reading() as connection:
             return log.events_after(connection, after_seq, most)
 
     @again_if_cut
-    def events_of_command(self, command_id: str) -> list[Event]:
+    def of_command(self, command_id: str) -> list[Event]:
         """The events of a command, in order; none if it was not handled."""
         with self._store.reading() as connection:
             return log.events_of_command(connection, command_id)
 
     @again_if_cut
-    def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
+    def named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
         """The events of some types in a range of the log; other types are not decoded."""
         with self._store.reading() as connection:
             return log.events_named(connection, Keys(names), after_seq, last_seq)
@@ -201,7 +203,7 @@ class EventQueries(Asking):
         rows = self._all(sql, after_seq, Keys(names))
         return (log.Head(*rows[0][:2]), bool(rows[0][2])) if rows else (log.Head(0, 0.0), False)
 
-    def raw_events(self, after_seq: int = 0, most: int = 1000) -> list[tuple[Any, ...]]:
+    def raw(self, after_seq: int = 0, most: int = 1000) -> list[tuple[Any, ...]]:
         """(seq, at, type, version, command_id, actor, payload as JSON text), as stored."""
         return self._all(f"{log.READ} WHERE seq > ? ORDER BY seq LIMIT ?", after_seq, most)
 
@@ -249,13 +251,22 @@ class EventQueries(Asking):
         return [Change(kind, names[kind][row_id], before, after) for kind, row_id, before, after in listed]
 
 
-class Queries(
-    CanonicalQueries,
-    InstanceQueries,
-    WantQueries,
-    JobRunQueries,
-    PlanningQueries,
-    DatasetQueries,
-    EventQueries,
-):
-    """Every query of the floors above. A function that needs a single subject can take that subject alone."""
+class Queries:
+    """Every query of the floors above, by subject. A function that needs a single subject can take that subject alone."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.ids = IdQueries(store)
+        self.canonical = CanonicalQueries(store)
+        self.instances = InstanceQueries(store)
+        self.wants = WantQueries(store)
+        self.job_runs = JobRunQueries(store)
+        self.launches = LaunchQueries(store)
+        self.planning = PlanningQueries(store)
+        self.datasets = DatasetQueries(store)
+        self.events = EventQueries(store)
+
+    @property
+    def places(self) -> Places:
+        """The whole paths of recorded paths."""
+        return self._store.places

@@ -17,7 +17,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import ARC, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Selection, dataset_range, grouped
+from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, Selection, dataset_range, grouped
 from databuild_dagster.store.queries.canonical import FAILED_BY
 from databuild_dagster.store.queries.ids import IdKind, IdQueries
 
@@ -223,14 +223,14 @@ class Requester(msgspec.Struct, frozen=True):
 _REQUESTER = Selection(Requester, "w", actor=_ACTOR)
 
 
-class WantQueries(IdQueries):
+class WantQueries(Asking):
     """Wants, open and ended."""
 
-    def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100) -> list[WantView]:
+    def newest(self, which: WantFilter = EVERY_WANT, *, most: int = 100) -> list[WantView]:
         """The newest wants of a filter, the newest first."""
         return self._newest_of(_want(which.seq), which, most)
 
-    def cut_wants(self, which: WantFilter, *, most: int, most_refs: int) -> list[CutWant]:
+    def newest_cut(self, which: WantFilter, *, most: int, most_refs: int) -> list[CutWant]:
         """The same, each with the first `most_refs` of its refs."""
         return self._newest_of(_want(which.seq, most_refs), which, most)
 
@@ -239,15 +239,14 @@ class WantQueries(IdQueries):
         sql = f"SELECT {want.columns} FROM {PREFIX}wants w {condition}ORDER BY w.id DESC LIMIT ?"
         return want.rows(self._all(sql, *parameters, most))
 
-    def n_wants(self, which: WantFilter, most: int = MAX_SEQ) -> int:
+    def count(self, which: WantFilter, most: int = MAX_SEQ) -> int:
         """The number of wants of a filter; the count stops at `most`."""
         condition, parameters = which.condition()
-        ((n,),) = self._all(
-            f"SELECT count(*) FROM (SELECT 1 FROM {PREFIX}wants w {condition}LIMIT ?) counted", *parameters, most
-        )
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {PREFIX}wants w {condition}LIMIT ?) counted"
+        ((n,),) = self._all(sql, *parameters, most)
         return int(n)
 
-    def want_before_newest(self, n: int, seq: int | None = None) -> int | None:
+    def before_newest(self, n: int, seq: int | None = None) -> int | None:
         """The row id of the want before the newest `n` wants, when `seq` was the last event; None if there are no more."""
         end = (min(MAX_SEQ if seq is None else seq, MAX_SEQ) + 1) << BITS
         rows = self._all(f"SELECT id FROM {PREFIX}wants WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", end, n)
@@ -262,7 +261,7 @@ class WantQueries(IdQueries):
         if source not in names:
             raise NotFound(kind="source of wants", name=source, names=names)
 
-    def wants_named(self, name: str, seq: int | None = None) -> list[WantView]:
+    def named(self, name: str, seq: int | None = None) -> list[WantView]:
         """By want id or by request id, as they were when `seq` was the last event; None for now."""
         want, known = _want(seq), "" if seq is None else f" AND w.id < {(min(seq, MAX_SEQ) + 1) << BITS}"
         sql = f"""
@@ -277,11 +276,11 @@ class WantQueries(IdQueries):
             WHERE w.request_id IN (SELECT value FROM json_each(?)) AND w.id < ?"""
         return [(id, WantState(state)) for id, state in self._all(sql, Keys(set(request_ids)), end)]
 
-    def known_wants(self, name: str) -> list[WantView]:
-        """The wants of a want id or request id, in full or by its end. Raises as `full_id`."""
-        return self.wants_named(self.full_id(IdKind.WANT, name))
+    def known(self, name: str) -> list[WantView]:
+        """The wants of a want id or request id, in full or by its end. Raises as `IdQueries.full`."""
+        return self.named(IdQueries(self._store).full(IdKind.WANT, name))
 
-    def refs_of_wants(self, name: str, most: int, offset: int = 0) -> tuple[int, list[RefOfWant]]:
+    def refs_of(self, name: str, most: int, offset: int = 0) -> tuple[int, list[RefOfWant]]:
         """The number of refs of a want or request by its whole id, and a page of them in the order of the wants."""
         of_name = "WHERE w.want_id = ? OR w.request_id = ?"
         ((n,),) = self._all(f"SELECT coalesce(sum(w.n_refs), 0) FROM {PREFIX}wants w {of_name}", name, name)
@@ -290,13 +289,13 @@ class WantQueries(IdQueries):
             JOIN {PREFIX}refs r ON r.id = y.ref_id {of_name} ORDER BY w.id, y.ref_id LIMIT ? OFFSET ?"""
         return int(n), [RefOfWant(*row) for row in self._all(sql, name, name, most, offset)]
 
-    def wants_of_ref(self, ref: Ref) -> list[WantView]:
+    def of_ref(self, ref: Ref) -> list[WantView]:
         """Every want that ever named a ref (rule 5.6)."""
         sql = f"""
             WHERE w.id IN (SELECT want_id FROM {PREFIX}holds WHERE ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
         return _WANT.rows(self._all(_WANTS + sql, ref))
 
-    def last_wants(self, refs: Iterable[Ref]) -> dict[Ref, LastWant]:
+    def last_of(self, refs: Iterable[Ref]) -> dict[Ref, LastWant]:
         """The newest want of each ref; a ref without any is left out."""
         sql = f"""
             SELECT r.ref, {_LAST_WANT.columns} FROM {PREFIX}refs r
@@ -304,7 +303,7 @@ class WantQueries(IdQueries):
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
         return dict(_LAST_WANT.by(self._all(sql, Keys(refs))))
 
-    def derivative_wants(self, refs: Iterable[Ref]) -> list[WantView]:
+    def derivative(self, refs: Iterable[Ref]) -> list[WantView]:
         """The newest want that a job run recorded for each ref, if it is open or failed (rule 6.4), the oldest first."""
         sql = f"""WHERE w.state IN {one_of([*OPEN_WANTS, *_FAILED])} AND w.id IN (
             SELECT max(d.id) FROM {PREFIX}refs r JOIN {PREFIX}holds h ON h.ref_id = r.id JOIN {PREFIX}wants d ON d.id = h.want_id
@@ -330,12 +329,12 @@ class WantQueries(IdQueries):
             WHERE f.want_id IN (SELECT value FROM json_each(?)) AND f.withdrawn = 1 ORDER BY f.want_id, r.ref, o.want_id"""
         return [StillKept(*row) for row in self._all(sql, Keys(want_ids))]
 
-    def n_open_wants(self) -> int:
+    def n_open(self) -> int:
         """The number of open wants."""
         ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants WHERE ended_at IS NULL")
         return int(n)
 
-    def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:
+    def overdue(self, now: float, most: int) -> tuple[list[str], list[str]]:
         """(open wants past their TTL, wants past their SLA), the earliest first."""
         sql = f"""
             SELECT * FROM (SELECT 0 AS late, want_id FROM {PREFIX}wants
@@ -374,7 +373,7 @@ class WantQueries(IdQueries):
             found[asset] = (n, [*found[asset][1], LateRef(ref, deadline)])
         return found
 
-    def failed_wants_of(self, refs: Iterable[Ref]) -> int:
+    def n_failed_because_of(self, refs: Iterable[Ref]) -> int:
         """The number of wants that failed because of `refs`, or of refs that `refs` made fail."""
         sql = f"""
             {FAILED_BY} SELECT count(DISTINCT w.id) FROM failed JOIN {PREFIX}holds x ON x.ref_id = failed.id AND x.open = 0

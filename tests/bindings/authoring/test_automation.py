@@ -64,7 +64,7 @@ def taint(site: Site, *refs: str) -> None:
 
 
 def cancel(site: Site, ref: str) -> None:
-    site.engine.handle(CancelWants(ids=tuple(want.id for want in site.engine.queries.wants_of_ref(ref))))
+    site.engine.handle(CancelWants(ids=tuple(want.id for want in site.engine.queries.wants.of_ref(ref))))
 
 
 class Automation:

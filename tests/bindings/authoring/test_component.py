@@ -259,7 +259,7 @@ def test_components_of_a_project_share_the_orchestrator_and_all_are_registered(p
     with fresh_instance() as instance:
         engine = engine_for(instance)
         register_deployed(engine, project.package)
-        assert {spec.asset for spec in engine.queries.datasets(project.package).values()} == {
+        assert {spec.asset for spec in engine.queries.datasets.all(project.package).values()} == {
             "flights",
             "flights_counted",
             "weather",

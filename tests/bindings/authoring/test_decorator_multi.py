@@ -40,7 +40,7 @@ BY_SPARK = pytest.param(batched_halves, id="batched", marks=pytest.mark.long("on
 
 
 def job_runs_of(site: Any, job: str) -> list[Any]:
-    return [run for run in site.engine.queries.job_runs() if run.job == job and run.started_at is not None]
+    return [run for run in site.engine.queries.job_runs.newest() if run.job == job and run.started_at is not None]
 
 
 @pytest.mark.parametrize("multi", [pytest.param(halves, id="per partition"), BY_SPARK])
@@ -54,13 +54,13 @@ def test_one_call_builds_every_output_and_a_rebuild_of_one_leaves_its_sibling(de
     assert len(job_runs_of(site, multi.node_def.name)) == 2
     assert site.materialized("small") == site.materialized("big/numbers") == DAYS[:2]
 
-    before = site.engine.queries.canonical(["big/numbers@2013-01-01"])
+    before = site.engine.queries.canonical.of(["big/numbers@2013-01-01"])
     site.engine.handle(TaintPartitions(refs=("small@2013-01-01",), reason="wrong"))
     site.build()
 
-    assert site.engine.queries.canonical(["big/numbers@2013-01-01"]) == before
+    assert site.engine.queries.canonical.of(["big/numbers@2013-01-01"]) == before
     assert site.state("small@2013-01-01") is LIVE
-    small, big = (site.engine.queries.history(ref) for ref in ("small@2013-01-01", "big/numbers@2013-01-01"))
+    small, big = (site.engine.queries.instances.history(ref) for ref in ("small@2013-01-01", "big/numbers@2013-01-01"))
     assert len(small) == len(big) + 1
 
 
@@ -180,7 +180,7 @@ def test_an_answer_that_is_no_dict_of_frames_fails_with_a_sentence(deploy: Any) 
 
     site.build(*(f"{out}@{key}" for out in outs for key in WRONG_ANSWERS))
 
-    found = site.engine.queries.canonical([f"{out}@{key}" for out in outs for key in WRONG_ANSWERS])
+    found = site.engine.queries.canonical.of([f"{out}@{key}" for out in outs for key in WRONG_ANSWERS])
     assert {run.state for run in found.values()} == {FAILED}
     for key, (_, said) in WRONG_ANSWERS.items():
         assert said in str(found[f"a@{key}"].reason)

@@ -41,7 +41,7 @@ def of_another(tmp_path: Path) -> Warehouse:
 def prepare(*sites: Site) -> None:
     """The checks before a build of every asset of some locations."""
     locations = [CodeLocation(site.deployment.location, site.repository, site.deployment) for site in sites]
-    datasets = sites[0].engine.queries.datasets().values()
+    datasets = sites[0].engine.queries.datasets.all().values()
     prepare_machine(sites[0].instance, locations, datasets, [spec.asset for spec in datasets])
 
 

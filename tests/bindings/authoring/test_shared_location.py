@@ -54,7 +54,7 @@ def test_merged_definitions_build_with_one_orchestrator(instance: dg.DagsterInst
     site.build("totals")
 
     assert site.rows("totals") == [{"total": 3}]
-    assert {spec.location for spec in site.engine.queries.datasets().values()} == {"shop"}
+    assert {spec.location for spec in site.engine.queries.datasets.all().values()} == {"shop"}
     of_features = ["databuild_operations"] if "operations" in {feature.name for feature in built_in()} else []
     assert sorted(sensor.name for sensor in repository.sensor_defs) == [
         "databuild_automation",
@@ -73,7 +73,7 @@ def test_a_want_of_a_sensor_knows_the_assets_of_all_the_modules(
     with dg.build_resources({WANTS: definitions.resources[WANTS]}, instance=instance) as resources:
         resources.wants.create(["totals"])
 
-    known = engine_for(instance).queries.datasets().values()
+    known = engine_for(instance).queries.datasets.all().values()
     assert {spec.asset for spec in known} == {"orders", "totals"}
 
 

@@ -92,7 +92,7 @@ def test_checks_deps_and_parameters_follow_a_translated_key(deploy: Deploy) -> N
     """The store's datasets, jobs, inputs and parameters, Dagster's deps and checks."""
     site = deploy(orders, split, shops, report, asset_checks=[there_is_one], translator=Prefixed())
 
-    datasets = {spec.asset: spec for spec in site.engine.queries.datasets().values()}
+    datasets = {spec.asset: spec for spec in site.engine.queries.datasets.all().values()}
     graph = site.repository.asset_graph
 
     assert {asset.removeprefix("retail/v2/") for asset in datasets} == {

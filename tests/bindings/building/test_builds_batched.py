@@ -57,7 +57,7 @@ def refs(asset: str, keys: list[str]) -> list[str]:
 
 def launches_of(site: Any, asset: str) -> set[str]:
     """Those that became a process: a dep miss that the orchestrator saw itself is none."""
-    runs = site.engine.queries.job_runs(most=1000)
+    runs = site.engine.queries.job_runs.newest(most=1000)
     return {run.launch_id for run in runs if run.job == asset and run.started_at is not None}
 
 
@@ -70,8 +70,8 @@ def test_a_week_of_days_is_one_launch_and_each_day_has_its_rows_and_inputs(deplo
     assert [site.rows(f"doubled@{day}") for day in WEEK] == [[{"day": d, "n": 2 * int(d[-2:])}] for d in WEEK]
     assert len(launches_of(site, "doubled")) == len(launches_of(site, "numbers")) == 1
     assert site.materialized("doubled") == WEEK
-    sources = site.engine.queries.canonical(refs("numbers", WEEK))
-    inputs = [site.engine.queries.history(f"doubled@{day}")[-1].inputs for day in WEEK]
+    sources = site.engine.queries.canonical.of(refs("numbers", WEEK))
+    inputs = [site.engine.queries.instances.history(f"doubled@{day}")[-1].inputs for day in WEEK]
     assert inputs == [(sources[f"numbers@{day}"].uuid,) for day in WEEK]
     assert os.listdir(Path(Warehouse(warehouse_of(site.instance)).root, ".staging")) == []
 
@@ -239,7 +239,7 @@ def test_a_key_without_rows_is_live_and_empty_with_the_columns_of_the_others(
     site.build(*refs("odd", DAYS[:3]))
 
     assert [len(site.rows(ref)) for ref in refs("odd", DAYS[:3])] == [1, 0, 1]
-    canonical = site.engine.queries.canonical(refs("odd", DAYS[:3]))
+    canonical = site.engine.queries.canonical.of(refs("odd", DAYS[:3]))
     assert [instance.manifest_state for instance in canonical.values()] == ["complete", "empty", "complete"]
     warehouse = Warehouse(warehouse_of(site.instance))
     of_two = read_manifest(warehouse, "odd", canonical["odd@2013-01-02"].uuid)
@@ -257,7 +257,7 @@ def test_a_batch_of_nothing_is_live_and_reads_as_no_rows(deploy: Any) -> None:
     site.build("none_of_them@2013-01-02", "none_of_them@2013-01-03")
 
     assert site.rows("none_of_them@2013-01-02") == []
-    canonical = site.engine.queries.canonical(["none_of_them@2013-01-03"])["none_of_them@2013-01-03"]
+    canonical = site.engine.queries.canonical.of(["none_of_them@2013-01-03"])["none_of_them@2013-01-03"]
     assert canonical.manifest_state == "empty"
 
 
@@ -280,7 +280,7 @@ def test_one_bad_day_of_a_week_fails_alone(deploy: Any) -> None:
 
     site.build(*refs("fragile", WEEK))
 
-    states = site.engine.queries.states(refs("fragile", WEEK))
+    states = site.engine.queries.canonical.states(refs("fragile", WEEK))
     assert [ref for ref, state in states.items() if state is not LIVE] == ["fragile@2013-01-07"]
     assert "ValueError: seven is no number" in site.failure()
     assert site.red("fragile") == ["2013-01-07"]
@@ -300,7 +300,7 @@ def test_a_function_that_raises_for_one_key_of_its_batch_fails_that_key_alone(de
 
     site.build(*refs("picky", DAYS[:16]))
 
-    states = site.engine.queries.states(refs("picky", DAYS[:16]))
+    states = site.engine.queries.canonical.states(refs("picky", DAYS[:16]))
     assert [ref for ref, state in states.items() if state is not LIVE] == ["picky@2013-01-07"]
     # Halves: as many calls as it takes to find one of 16.
     assert len(calls) <= 2 * 4 + 1

@@ -88,7 +88,7 @@ def test_a_missing_bucket_is_named_and_fails_no_ref(deploy: Any, s3: S3Server, b
     site.build("numbers@2013-01-03")
 
     assert site.state("numbers@2013-01-03") is InstanceState.UP_FOR_RETRY
-    reason = site.engine.queries.canonical(["numbers@2013-01-03"])["numbers@2013-01-03"].reason
+    reason = site.engine.queries.canonical.of(["numbers@2013-01-03"])["numbers@2013-01-03"].reason
     assert f"s3://{bucket}" in str(reason)
     assert site.state("numbers@2013-01-02") is InstanceState.LIVE
 

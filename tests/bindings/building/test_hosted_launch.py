@@ -52,7 +52,7 @@ def test_the_log_of_a_terminated_run_names_what_is_built_again_and_what_prevents
     with pytest.raises((KeyboardInterrupt, DagsterExecutionInterruptedError)):
         list(events)
 
-    (want,) = site.engine.queries.wants_of_ref("month")
+    (want,) = site.engine.queries.wants.of_ref("month")
     log = [entry.user_message for entry in site.instance.all_logs(run.run_id)]
     assert [text for text in log if "month" in text and f"`databuild want cancel {want.id[-8:]}`" in text]
     assert (site.state("day"), want.state) == (InstanceState.UP_FOR_RETRY, WantState.UPSTREAM_BUILDING)

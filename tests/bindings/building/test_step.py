@@ -113,7 +113,7 @@ def test_one_bad_day_fails_alone_and_only_it_is_red(deploy: Any) -> None:
     assert site.failure().startswith("1 of 5 partitions failed: 2013-01-03. First: ValueError: cannot read caf")
     assert site.materialized("picky") == [day for day in DAYS if day != "2013-01-03"]
     assert site.red("picky") == ["2013-01-03"]
-    bad = site.engine.queries.canonical(["picky@2013-01-03"])["picky@2013-01-03"]
+    bad = site.engine.queries.canonical.of(["picky@2013-01-03"])["picky@2013-01-03"]
     assert bad.state is FAILED
     assert "caf\\udce9.csv" in str(bad.reason)
 
@@ -182,7 +182,7 @@ def test_a_manifest_has_the_number_of_its_attempt(deploy: Any) -> None:
 
 
 def attempt_of(site: Any, ref: str) -> int:
-    canonical = site.engine.queries.canonical([ref])[ref]
+    canonical = site.engine.queries.canonical.of([ref])[ref]
     assert canonical.state is LIVE
     return read_manifest(Warehouse(warehouse_of(site.instance)), ref, canonical.uuid).attempt
 
@@ -218,7 +218,7 @@ def test_a_run_whose_refs_wait_warns_with_their_causes_and_wants(deploy: Any) ->
 
     run = site.launch(["doubled"], DAYS[:1])
 
-    (cause,), (own,) = (site.engine.queries.wants_of_ref(f"{asset}@{DAYS[0]}") for asset in ("numbers", "doubled"))
+    (cause,), (own,) = (site.engine.queries.wants.of_ref(f"{asset}@{DAYS[0]}") for asset in ("numbers", "doubled"))
     sentence = (
         f"doubled@{DAYS[0]} waits for numbers@{DAYS[0]} (want {cause.id}); want {own.id} builds it. "
         f"`databuild explain doubled@{DAYS[0]}` shows its progress."

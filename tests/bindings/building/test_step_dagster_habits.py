@@ -182,9 +182,9 @@ def test_dagsters_request_for_a_retry_is_a_transient_failure(
     run = built(instance, busy)
 
     queries = engine_for(instance).queries
-    (job_run,) = queries.job_runs()
+    (job_run,) = queries.job_runs.newest()
     assert not run.success
-    assert queries.states([job_run.refs[0]]) == {f"a@{DAY}": InstanceState.UP_FOR_RETRY}
+    assert queries.canonical.states([job_run.refs[0]]) == {f"a@{DAY}": InstanceState.UP_FOR_RETRY}
     assert job_run.error == (
         "RetryRequested: no message" if cause is None else "ConnectionError: the shop does not answer"
     )

@@ -58,7 +58,7 @@ def site(deploy: Any) -> Any:
 
 
 def uuid(site: Any, key: str = DAY) -> str:
-    found = site.engine.queries.canonical([f"numbers@{key}"])[f"numbers@{key}"].uuid
+    found = site.engine.queries.canonical.of([f"numbers@{key}"])[f"numbers@{key}"].uuid
     assert found is not None
     return str(found)
 
@@ -103,7 +103,7 @@ def test_a_run_that_says_so_builds_again_what_is_live(site: Any, how: str) -> No
     assert run.status is SUCCESS
     assert uuid(site) != built
     assert ledger(site, run.run_id) == {DAY: ("built", "live")}
-    assert [instance.state for instance in site.engine.queries.history(f"numbers@{DAY}")] == [
+    assert [instance.state for instance in site.engine.queries.instances.history(f"numbers@{DAY}")] == [
         InstanceState.TAINTED,
         InstanceState.LIVE,
     ]
@@ -222,7 +222,7 @@ def test_a_run_builds_what_it_can_then_waits_for_the_others_build(
     assert run.status is SUCCESS
     assert ledger(site, run.run_id) == {DAY: ("joined", "live"), NEXT_DAY: ("built", "live")}
     assert site.materialized("numbers") == ([DAY, NEXT_DAY] if in_a_backfill else [NEXT_DAY])
-    assert uuid(site) == site.engine.queries.history(f"numbers@{DAY}")[0].uuid
+    assert uuid(site) == site.engine.queries.instances.history(f"numbers@{DAY}")[0].uuid
 
 
 def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Elsewhere) -> None:
@@ -234,7 +234,7 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
 
     assert run.status is SUCCESS
     assert site.state(f"numbers@{DAY}") is InstanceState.LIVE
-    assert len(site.engine.queries.history(f"numbers@{DAY}")) == 2
+    assert len(site.engine.queries.instances.history(f"numbers@{DAY}")) == 2
     assert ledger(site, run.run_id) == {DAY: ("built", "live")}
     said = [record.user_message for record in site.instance.all_logs(run.run_id)]
     assert any("is no longer built by another run; this run builds it." in line for line in said)
@@ -286,16 +286,16 @@ def test_a_waiting_run_takes_over_a_launch_whose_own_run_then_delegates(
     (order,) = tick_once(site)
 
     waiter = site.launch(["numbers"], [DAY])
-    launched = [run.id for run in site.engine.queries.job_runs_of_launch(order.launch_id)]
+    launched = [run.id for run in site.engine.queries.job_runs.of_launch(order.launch_id)]
     site._follow(execute_order(site.instance, site.repository, order))
 
     assert [run.status for run in site.runs] == [SUCCESS, SUCCESS]
     assert ledger(site, waiter.run_id) == {DAY: ("joined", "live")}
-    assert {run.id: run.state for run in site.engine.queries.job_runs_of_launch(order.launch_id)} == dict.fromkeys(
+    assert {run.id: run.state for run in site.engine.queries.job_runs.of_launch(order.launch_id)} == dict.fromkeys(
         launched, JobRunState.SUCCEEDED
     )
     assert ledger(site, site.runs[-1].run_id) == {DAY: ("reused", "live"), NEXT_DAY: ("reused", "live")}
-    assert len(site.engine.queries.history(f"numbers@{DAY}")) == 1
+    assert len(site.engine.queries.instances.history(f"numbers@{DAY}")) == 1
 
 
 # In the way of what it waits for
@@ -340,7 +340,7 @@ def test_a_run_in_the_way_of_what_it_waits_for_ends_as_waiting(behind: Any) -> N
     assert given_up.reason.startswith(f"numbers@{DAY} is queued for a slot in Dagster")
     said = [record.user_message for record in site.instance.all_logs(run.run_id)]
     assert given_up.reason in said
-    assert {want.state.value for want in site.engine.queries.wants_of_ref(f"sums@{DAY}")} == {"UpstreamBuilding"}
+    assert {want.state.value for want in site.engine.queries.wants.of_ref(f"sums@{DAY}")} == {"UpstreamBuilding"}
 
 
 def test_a_run_does_not_give_way_to_a_launch_that_has_a_slot_already(behind: Any) -> None:

@@ -66,7 +66,7 @@ def blind(elsewhere: Callable[..., Site], tmp_path: Path) -> Site:
 
 
 def recorded(site: Site) -> tuple[list[Any], list[Any]]:
-    return list(site.engine.queries.job_runs()), list(site.engine.queries.wants())
+    return list(site.engine.queries.job_runs.newest()), list(site.engine.queries.wants.newest())
 
 
 def test_a_pressed_run_fails_with_one_sentence_and_records_nothing(blind: Site, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_launch_of_the_orchestrator_fails_for_the_same_reason_and_does_not_spi
     blind.build(*refs)
 
     assert [blind.state(ref) for ref in refs] == [InstanceState.UP_FOR_RETRY] * 3
-    assert f"{tmp_path}/warehouse" in str(blind.engine.queries.canonical(refs)[refs[0]].reason)
+    assert f"{tmp_path}/warehouse" in str(blind.engine.queries.canonical.of(refs)[refs[0]].reason)
     assert len(recorded(blind)[0]) == 3
 
 
@@ -214,6 +214,6 @@ def test_an_unexpected_error_fails_the_results_that_are_published_together_and_n
     states = [site.state(ref) for ref in refs]
     (failed,) = (ref for ref, state in zip(refs, states, strict=True) if state is not InstanceState.LIVE)
     assert site.state(failed) is InstanceState.FAILED
-    assert "out of luck" in str(site.engine.queries.canonical([failed])[failed].reason)
+    assert "out of luck" in str(site.engine.queries.canonical.of([failed])[failed].reason)
     assert len(calls) == len(DAYS)
     assert unlisted(s3, bucket) == []

@@ -17,9 +17,9 @@ keys = dg.StaticPartitionsDefinition([*GOOD, *ODD])
 
 def check(site: Any, *bad: str, state: InstanceState = FAILED) -> None:
     """After one attempt, each named partition is in the state, and every other partition is live."""
-    assert site.engine.queries.states(f"odd@{key}" for key in bad) == {f"odd@{key}": state for key in bad}
+    assert site.engine.queries.canonical.states(f"odd@{key}" for key in bad) == {f"odd@{key}": state for key in bad}
     assert [site.state(f"odd@{key}") for key in GOOD] == [LIVE] * 3
-    assert all(len(site.engine.queries.history(f"odd@{key}")) == 1 for key in (*GOOD, *bad))
+    assert all(len(site.engine.queries.instances.history(f"odd@{key}")) == 1 for key in (*GOOD, *bad))
     assert sorted(site.materialized("odd")) == GOOD
 
 

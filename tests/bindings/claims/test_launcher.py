@@ -218,5 +218,5 @@ def test_a_run_that_a_dead_daemon_did_not_submit_is_requested_again_by_the_same_
     assert [seconds for seconds, report in reports.items() if report.launched] == [180]
     (order,) = launcher.take_orders()
     assert run_request(order, site.repository).run_key == launch_id
-    assert len(site.engine.queries.job_runs_of_launch(launch_id)) == 1
+    assert len(site.engine.queries.job_runs.of_launch(launch_id)) == 1
     assert site.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.NOT_STARTED, "Dagster submits it"

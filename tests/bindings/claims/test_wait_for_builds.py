@@ -76,7 +76,7 @@ def at_once() -> Iterator[ThreadPoolExecutor]:
 
 
 def built_once(world: Any) -> bool:
-    histories = [world.queries.history(ref) for ref in (A, B)]
+    histories = [world.queries.instances.history(ref) for ref in (A, B)]
     return [[instance.state for instance in history] for history in histories] == [[InstanceState.LIVE]] * 2
 
 

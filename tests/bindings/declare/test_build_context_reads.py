@@ -35,11 +35,11 @@ def refs(asset: str) -> list[str]:
 
 
 def inputs_of(site: Any, ref: str) -> set[str]:
-    return set(site.engine.queries.history(ref)[-1].inputs)
+    return set(site.engine.queries.instances.history(ref)[-1].inputs)
 
 
 def uuids(site: Any, wanted: list[str]) -> set[str]:
-    return {found.uuid for found in site.engine.queries.canonical(wanted).values()}
+    return {found.uuid for found in site.engine.queries.canonical.of(wanted).values()}
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def test_what_the_function_reads_is_wanted_by_it_built_and_then_it_is_called_aga
     assert inputs_of(site, "plane_history@N1") == uuids(site, refs("flights"))
     assert site.materialized("flights") == site.materialized("raw") == DAYS
     assert {run.status for run in site.runs} == {dg.DagsterRunStatus.SUCCESS}
-    (first, last) = site.engine.queries.history("plane_history@N1")
+    (first, last) = site.engine.queries.instances.history("plane_history@N1")
     for ref in refs("flights"):
-        (want,) = site.engine.queries.wants_of_ref(ref)
+        (want,) = site.engine.queries.wants.of_ref(ref)
         assert (want.source, want.source_id, want.state) == ("job run", first.job_run, WantState.SUCCESSFUL)
     assert (first.state, last.state) == (InstanceState.UP_FOR_RETRY, LIVE)
 
@@ -168,7 +168,7 @@ def reasons(spark_home: str) -> Iterator[dict[str, str]]:
     with module_site(spark_home, raw, flights, other, odd, alone) as site:
         refs = {what: f"odd@{what}" for what in ODD} | {"a miss by partition key where there is none": "alone"}
         site.build(*refs.values())
-        found = site.engine.queries.canonical(refs.values())
+        found = site.engine.queries.canonical.of(refs.values())
         assert {canonical.state for canonical in found.values()} == {FAILED}
         yield {what: str(found[ref].reason) for what, ref in refs.items()}
 

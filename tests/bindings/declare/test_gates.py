@@ -66,12 +66,12 @@ def test_the_day_with_wrong_rows_fails_alone_under_a_partial_manifest(deploy: An
 
     site.build(*refs("numbers"))
 
-    states = site.engine.queries.states(refs("numbers"))
+    states = site.engine.queries.canonical.states(refs("numbers"))
     assert {ref: state for ref, state in states.items() if state is not LIVE} == {"numbers@2013-01-03": FAILED}
     assert "Check no_sevens of numbers@2013-01-03: 1 row is wrong." in site.failure()
     assert site.red("numbers") == ["2013-01-03"]
 
-    (run,) = [run for run in site.engine.queries.job_runs() if run.refs == ("numbers@2013-01-03",)]
+    (run,) = [run for run in site.engine.queries.job_runs.newest() if run.refs == ("numbers@2013-01-03",)]
     warehouse = Warehouse(warehouse_of(site.instance))
     uuid = derive_partition_uuid(run.id, "numbers@2013-01-03")
     manifest = Path(warehouse.manifest_path("numbers", uuid))
@@ -239,7 +239,7 @@ def test_columns_that_do_not_fit_the_instance_before_are_a_clear_error(deploy: A
 
     site.build(*(f"table@{day}" for day in frames))
 
-    found = site.engine.queries.canonical([f"table@{day}" for day in frames])
+    found = site.engine.queries.canonical.of([f"table@{day}" for day in frames])
     for day, (_, why) in INCOMPATIBLE.items():
         instance = found[f"table@{day}"]
         assert instance.state is FAILED
@@ -271,7 +271,7 @@ def test_a_name_that_differs_by_case_is_refused_however_freely_columns_change(de
 
     site.build(f"table@{DAYS[1]}")
 
-    refused = site.engine.queries.canonical([f"table@{DAYS[1]}"])[f"table@{DAYS[1]}"]
+    refused = site.engine.queries.canonical.of([f"table@{DAYS[1]}"])[f"table@{DAYS[1]}"]
     assert refused.state is FAILED
     assert f"Spark takes its column 'amount' for 'Amount' of table@{DAYS[0]}" in str(refused.reason)
 

@@ -80,7 +80,7 @@ def test_emptiness_goes_through_a_chain_of_three_without_a_call(deploy: Any) -> 
     site.build(f"orders@{NEXT}")
 
     assert called == [f"orders@{NEXT}"]
-    canonical = site.engine.queries.canonical([f"clean@{NEXT}", f"report@{NEXT}"])
+    canonical = site.engine.queries.canonical.of([f"clean@{NEXT}", f"report@{NEXT}"])
     assert [instance.state for instance in canonical.values()] == [InstanceState.LIVE] * 2
     assert [instance.manifest_state for instance in canonical.values()] == ["empty"] * 2
     assert site.rows(f"report@{NEXT}") == []
@@ -116,7 +116,7 @@ def test_a_batch_is_called_for_what_is_not_empty(deploy: Any) -> None:
     site.build(f"batch@{DAY}", f"batch@{NEXT}")
 
     assert [call for call in called if call.startswith("batch")] == [f"batch@{DAY}"]
-    assert site.engine.queries.canonical([f"batch@{NEXT}"])[f"batch@{NEXT}"].manifest_state == "empty"
+    assert site.engine.queries.canonical.of([f"batch@{NEXT}"])[f"batch@{NEXT}"].manifest_state == "empty"
     assert len(site.rows(f"batch@{DAY}")) == 1
 
 

@@ -130,8 +130,8 @@ def test_the_function_gets_the_rows_that_match_from_the_files_that_may_have_some
     assert files_read(site, "small", "mon") == {"numbers": "0 of 4"}
     messages = [entry.message for entry in site.instance.all_logs(site.runs[-1].run_id)]
     assert any("1 of 4 files of numbers are read where n between 40 and 49 and" in message for message in messages)
-    whole = site.engine.queries.canonical(["numbers@mon"])["numbers@mon"].uuid
-    assert site.engine.queries.history("small@mon")[-1].inputs == (whole,)
+    whole = site.engine.queries.canonical.of(["numbers@mon"])["numbers@mon"].uuid
+    assert site.engine.queries.instances.history("small@mon")[-1].inputs == (whole,)
 
 
 @LONG
@@ -280,7 +280,7 @@ def test_a_filter_on_a_missing_column_fails_the_build_without_a_call(site: Site,
     site.build(*refs("taken"))
 
     assert [site.state(ref) for ref in refs("taken")] == [FAILED] * 3
-    why = next(run.error for run in site.engine.queries.job_runs() if run.refs == ("taken@wed",))
+    why = next(run.error for run in site.engine.queries.job_runs.newest() if run.refs == ("taken@wed",))
     assert "carrier = 'AA'" in str(why)
     assert "\n" not in str(why)
     assert called == []

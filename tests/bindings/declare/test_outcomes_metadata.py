@@ -98,7 +98,7 @@ def check_alone(site: Any) -> None:
     site.build(*(f"odd@{key}" for key in KEYS))
 
     assert [site.state(f"odd@{key}") for key in KEYS] == [LIVE, FAILED, LIVE, LIVE]
-    assert len(site.engine.queries.history("odd@bad")) == 1
+    assert len(site.engine.queries.instances.history("odd@bad")) == 1
     assert sorted(site.materialized("odd")) == ["a", "c", "d"]
     assert site.failure().startswith("1 of 4 partitions failed: bad. First: ")
 

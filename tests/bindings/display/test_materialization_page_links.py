@@ -32,7 +32,7 @@ def test_a_materialization_and_an_observation_link_to_the_page_of_the_instance(s
     site.launch(["numbers"], [ONE])
 
     ref = f"numbers@{ONE}"
-    uuid = site.engine.queries.canonical([ref])[ref].uuid
+    uuid = site.engine.queries.canonical.of([ref])[ref].uuid
     link = f"/team/databuild/partition?ref=numbers%402013-01-01&instance={uuid}"
     (built,) = site.instance.fetch_materializations(dg.AssetKey("numbers"), limit=5).records
     (reused,) = site.instance.fetch_observations(dg.AssetKey("numbers"), limit=5).records

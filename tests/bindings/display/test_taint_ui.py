@@ -172,7 +172,7 @@ def test_a_rebuild_makes_it_green_and_brings_the_check_up_to_date_in_its_step(li
 def test_a_taint_taken_back_makes_it_green_and_sets_no_automation_going(live: Any, is_downstream: bool) -> None:
     """Rules 7.1, 7.3"""
     materialized = len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records)
-    first = live.engine.queries.canonical([REFS[0]])[REFS[0]].uuid
+    first = live.engine.queries.canonical.of([REFS[0]])[REFS[0]].uuid
     command = TaintPartitions(uuids=(first,), reason="a shop was missing", downstream=is_downstream)
     taint_id = live.engine.handle(command).taint_id
     only_tick(live)
@@ -243,7 +243,7 @@ def test_a_canceled_input_and_what_waits_for_it_are_red_until_a_retry(live: Any)
     names = {"launch_id": live.engine.new_id(), "job": "numbers", "location": "tests", "owner": "test"}
     live.engine.handle(BufferMissed(**names, runs=(run,), misses=(missed,)))
     only_tick(live)
-    (job_run,) = live.engine.queries.job_runs(open_only=True)
+    (job_run,) = live.engine.queries.job_runs.newest(open_only=True)
     assert (job_run.refs, live.state(third)) == (("shops",), InstanceState.UPSTREAM_BUILDING)
 
     live.engine.handle(CancelJobRuns(job_run_ids=(job_run.id,), reason="not today", fail_missed=True), actor="ann")
@@ -294,7 +294,7 @@ def test_a_check_counts_tainted_partitions_and_is_reported_when_the_number_chang
 
 def test_a_person_may_execute_the_check_alone_which_builds_nothing(live: Any) -> None:
     taint(live, REFS[0])
-    job_runs = len(live.engine.queries.job_runs())
+    job_runs = len(live.engine.queries.job_runs.newest())
     key = dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)
     job = live.repository.get_job("__ASSET_JOB").get_subset(asset_selection=frozenset(), asset_check_selection={key})
 
@@ -302,7 +302,7 @@ def test_a_person_may_execute_the_check_alone_which_builds_nothing(live: Any) ->
 
     assert result.success
     assert _check(live) == (False, 1, [REFS[0]])
-    assert len(live.engine.queries.job_runs()) == job_runs
+    assert len(live.engine.queries.job_runs.newest()) == job_runs
 
 
 def _last_run_id(site: Any, asset: str) -> str:

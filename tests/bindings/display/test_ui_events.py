@@ -103,7 +103,7 @@ def test_a_reused_partition_is_linked_to_the_run_that_built_it(deploy_watched: A
     (record,) = site.instance.all_logs(delegated.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
     observed = record.dagster_event.asset_observation_data.asset_observation
     assert observed.metadata["databuild/served_by"] == dg.MetadataValue.dagster_run(builder.run_id)
-    assert observed.metadata["databuild/instance"].value == site.engine.queries.canonical(REFS[:1])[REFS[0]].uuid
+    assert observed.metadata["databuild/instance"].value == site.engine.queries.canonical.of(REFS[:1])[REFS[0]].uuid
     assert site.instance.get_run_by_id(delegated.run_id).tags["databuild/delegated"] == "true"
 
 
@@ -114,8 +114,8 @@ def test_a_materialization_says_what_was_written_for_whom_and_shows_some_of_it(d
     site.build(REFS[0])
 
     metadata = _materializations(site, "numbers")[0].metadata
-    canonical = site.engine.queries.canonical(REFS[:1])[REFS[0]]
-    (want,) = site.engine.queries.wants()
+    canonical = site.engine.queries.canonical.of(REFS[:1])[REFS[0]]
+    (want,) = site.engine.queries.wants.newest()
     assert metadata["dagster/row_count"].value == 1
     assert metadata["databuild/files"].value == 1
     assert metadata["databuild/bytes"].value == canonical.bytes

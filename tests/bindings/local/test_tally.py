@@ -74,7 +74,7 @@ def test_the_seconds_of_an_asset_are_those_of_its_launches(world: World) -> None
     tally = Tally(world.queries, ["month"], world.seq)
     world.buffer("month")
     world.clock.turn(5)
-    world.start_launch(next(iter(world.queries.open_launches())).launch_id)
+    world.start_launch(next(iter(world.queries.launches.open())).launch_id)
     world.clock.turn(2)
     world.miss("month", "day")
     world.clock.turn(100)

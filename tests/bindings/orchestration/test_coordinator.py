@@ -219,7 +219,7 @@ class Deployment:
         return builder, self.submit("numbers")
 
     def succeed(self, job_run: str) -> None:
-        refs = self.engine.queries.job_runs_named([job_run])[job_run].refs
+        refs = self.engine.queries.job_runs.named([job_run])[job_run].refs
         outputs = tuple(OutputFact(ref=ref, manifest=ManifestFact(state="empty", uri=job_run)) for ref in refs)
         self.engine.handle(SucceedJobRuns(runs=(RunSuccess(job_run, outputs),)))
 
@@ -232,7 +232,7 @@ class Deployment:
         self.engine.handle(FailJobRuns(failures=(RunFailure(job_run, "no such file", kind),)))
 
     def uuid(self, ref: str) -> str:
-        found = self.engine.queries.canonical([ref])[ref].uuid
+        found = self.engine.queries.canonical.of([ref])[ref].uuid
         assert found is not None
         return found
 
@@ -313,7 +313,7 @@ def test_a_partition_unknown_to_dagster_is_materialized_and_a_known_one_observed
     """The partition ends green, with the data version of the instance and a link to the run that built it."""
     builder = deployment.begin(REF)
     deployment.succeed(builder)
-    built_by = deployment.engine.queries.job_runs_named([builder])[builder].dagster_run_id
+    built_by = deployment.engine.queries.job_runs.named([builder])[builder].dagster_run_id
 
     first = deployment.submit("numbers")
     again = deployment.submit("numbers")
@@ -656,7 +656,7 @@ def test_a_held_run_that_is_deleted_leaves_nothing_behind(deployment: Deployment
 
 def test_a_held_run_starts_when_its_asset_is_no_longer_ours(deployment: Deployment) -> None:
     _, run = deployment.hold()
-    known = deployment.engine.queries.datasets("tests").values()
+    known = deployment.engine.queries.datasets.all("tests").values()
 
     register(deployment.engine, "tests", tuple(spec for spec in known if spec.asset != "numbers"))
     deployment.tend_held_runs()
@@ -707,7 +707,7 @@ def test_limits_of_the_user_and_ours_hold_together(
 
 def test_sensors_and_schedules_that_are_tried_out_in_the_ui_record_nothing(deployment: Deployment) -> None:
     deployment.engine.handle(CreateWants(wants=((REF,),)))
-    seq = deployment.engine.queries.head().seq
+    seq = deployment.engine.queries.events.head().seq
 
     tried = [
         deployment.try_out("sensorDryRun", f'sensorName: "{ORCHESTRATOR}"', "cursor: null"),
@@ -718,7 +718,7 @@ def test_sensors_and_schedules_that_are_tried_out_in_the_ui_record_nothing(deplo
     due, *wanted = (evaluation["skipReason"] for evaluation in tried)
     assert due.startswith("Only a test: nothing is launched by it.")
     assert wanted == ["Only a test: it would want whole."] * 2
-    assert deployment.engine.queries.head().seq == seq
+    assert deployment.engine.queries.events.head().seq == seq
     assert deployment.instance.get_runs() == []
 
 
@@ -789,7 +789,7 @@ def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
     """The run ends as without the crash: answered, or started, and never left behind."""
     template = deployment.submit("numbers")
     for number in range(1, MAX_WRITES):
-        if deployment.engine.queries.states([REF])[REF] is not None:
+        if deployment.engine.queries.canonical.states([REF])[REF] is not None:
             deployment.engine.handle(TaintPartitions(refs=(REF,), reason="again"))
         builder = deployment.begin(REF)
         if then == "live":
@@ -812,7 +812,7 @@ def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
         if deployment.run(run.run_id).tags.get(HOLD_TAG) is None:
             # It died before its first word: as with Dagster's own coordinator, the submitter has to ask again.
             assert number == 1
-        if deployment.engine.queries.states([REF])[REF] is InstanceState.BUILDING:
+        if deployment.engine.queries.canonical.states([REF])[REF] is InstanceState.BUILDING:
             end(deployment, builder, then)
         deployment.turn_clock(SUBMITTING_SECONDS + 1)
         deployment.tend_held_runs()
@@ -821,7 +821,7 @@ def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
         if number > 1:
             assert deployment.run(run.run_id).status is (QUEUED if then == "released" else SUCCESS), number
             assert deployment.run(run.run_id).tags[HOLD_TAG] == (RELEASED if then == "released" else OVER), number
-        if deployment.engine.queries.states([REF])[REF] is not InstanceState.LIVE:
+        if deployment.engine.queries.canonical.states([REF])[REF] is not InstanceState.LIVE:
             deployment.live(REF)
         if not crashed:
             assert number > 3

@@ -94,10 +94,10 @@ def test_a_ref_whose_run_dagster_refuses_fails_with_a_sentence_and_others_are_bu
     site.build(asset, "plain")
 
     assert (site.state(asset), site.state("plain")) == (FAILED, LIVE)
-    error = site.engine.queries.canonical([asset])[asset].reason
+    error = site.engine.queries.canonical.of([asset])[asset].reason
     assert error.startswith(f"Dagster starts no run of {asset}: ")
     assert why in error
-    assert site.engine.queries.open_launches() == []
+    assert site.engine.queries.launches.open() == []
 
 
 def test_a_plain_asset_whose_run_dagster_refuses_fails_what_waits_for_it(site: Any) -> None:
@@ -110,8 +110,8 @@ def test_dagster_shows_the_run_that_it_refused_as_failed_with_the_sentence(site:
     site.build("configured")
 
     (run,) = site.instance.get_runs()
-    job_run = site.engine.queries.canonical(["configured"])["configured"].job_run
-    assert site.engine.queries.job_runs_named([job_run])[job_run].dagster_run_id == run.run_id
+    job_run = site.engine.queries.canonical.of(["configured"])["configured"].job_run
+    assert site.engine.queries.job_runs.named([job_run])[job_run].dagster_run_id == run.run_id
     assert (run.status, run.asset_selection) == (dg.DagsterRunStatus.FAILURE, {dg.AssetKey("configured")})
 
 

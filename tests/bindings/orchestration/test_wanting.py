@@ -56,11 +56,11 @@ def test_the_sla_of_a_scheduled_want_counts_from_the_time_of_its_data(deploy: De
     tick(site, schedule)
     tick(site, schedule)
 
-    (want,) = site.engine.queries.wants()
+    (want,) = site.engine.queries.wants.newest()
     assert (want.source, want.data_timestamp) == ("schedule", MIDNIGHT.timestamp())
     assert want.deadline == MIDNIGHT.timestamp() + 8 * HOUR
     assert want.expires_at == want.created_at + 48 * HOUR
-    (event,) = site.engine.queries.events_named(["WantCreated"], 0, site.engine.queries.head().seq)
+    (event,) = site.engine.queries.events.named(["WantCreated"], 0, site.engine.queries.events.head().seq)
     assert (want.source_id, event.actor) == ("at_six", "schedule at_six")
 
 
@@ -77,7 +77,7 @@ def test_a_sensor_wants_a_range_of_partitions(deploy: Deploy) -> None:
 
     tick(site, sensor)
 
-    wanted = {ref for want in site.engine.queries.wants() for ref in want.refs}
+    wanted = {ref for want in site.engine.queries.wants.newest() for ref in want.refs}
     assert wanted == {"days@2024-01-30", "days@2024-01-31", "report"}
 
 
@@ -88,7 +88,7 @@ def test_the_sla_of_a_sensors_want_counts_from_its_recording(deploy: Deploy) -> 
 
     tick(site, sensor)
 
-    (want,) = site.engine.queries.wants()
+    (want,) = site.engine.queries.wants.newest()
     assert (want.source, want.data_timestamp, want.deadline) == ("sensor", None, want.created_at + HOUR)
 
 
@@ -100,7 +100,7 @@ def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(d
     with pytest.raises(InvalidRequest, match="data_timestamp is .*: it must be a datetime with a time zone"):
         tick(site, schedule)
 
-    assert site.engine.queries.wants() == []
+    assert site.engine.queries.wants.newest() == []
 
 
 @pytest.mark.parametrize("door", [scheduled, sensed])
@@ -120,13 +120,13 @@ def test_a_malformed_ref_of_a_schedule_or_sensor_is_refused_and_records_nothing(
     schedule = want_schedule(name="at_six", cron_schedule="0 6 * * *", refs=lambda _: [ref])
     sensor = want_sensor(name="news", refs=lambda _: [ref])
     site = deploy(report, schedules=[schedule], sensors=[sensor])
-    seq = site.engine.queries.head().seq
+    seq = site.engine.queries.events.head().seq
 
     for door in (schedule, sensor):
         with pytest.raises(InvalidRef, match="report|a//b"):
             tick(site, door)
 
-    assert site.engine.queries.head().seq == seq
+    assert site.engine.queries.events.head().seq == seq
 
 
 def test_an_error_of_refs_reaches_dagster_without_secrets(deploy: Deploy) -> None:

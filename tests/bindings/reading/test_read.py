@@ -224,8 +224,8 @@ def test_an_asset_of_the_same_home_can_be_read_by_its_instance(built_site: Site)
 def test_a_time_or_a_seq_reads_what_readers_saw_then(site: Site, home: str) -> None:
     """Rule 3.2: though there is another instance by now."""
     site.build("orders@2024-01-29")
-    seq = site.engine.queries.head().seq
-    at = datetime.fromtimestamp(site.engine.queries.head().at, UTC)
+    seq = site.engine.queries.events.head().seq
+    at = datetime.fromtimestamp(site.engine.queries.events.head().at, UTC)
     AMOUNTS["2024-01-29"] = 7.0
     taint(site, "orders@2024-01-29")
     site.build("orders@2024-01-29", "orders@2024-01-30")
@@ -238,7 +238,7 @@ def test_a_time_or_a_seq_reads_what_readers_saw_then(site: Site, home: str) -> N
 
 def test_what_was_not_live_then_is_refused_though_it_is_live_now(site: Site, home: str) -> None:
     site.build("shops")
-    then = site.engine.queries.head().seq
+    then = site.engine.queries.events.head().seq
     site.build("orders@2024-01-29")
 
     with pytest.raises(NotLive, match=rf"orders@2024-01-29 was missing as of seq {then}, .*databuild history"):
@@ -349,7 +349,7 @@ def test_a_plain_assets_data_is_not_ours_to_read(built_site: Site, built: str) -
 
 def test_data_that_is_gone_is_said_to_be(site: Site, home: str) -> None:
     site.build("shops")
-    uuid = site.engine.queries.canonical(["shops"])["shops"].uuid
+    uuid = site.engine.queries.canonical.of(["shops"])["shops"].uuid
     assert uuid is not None
     warehouse = Warehouse(f"{home}/warehouse")
     manifest = read_manifest(warehouse, "shops", uuid)

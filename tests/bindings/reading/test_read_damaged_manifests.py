@@ -53,7 +53,7 @@ def site(built: Site, tmp_path: Path) -> Iterator[Site]:
     folder = manifest_path(built).parent
     shutil.copytree(folder, tmp_path / "intact")
     yield built
-    if wants := built.engine.queries.wants(WantFilter(open_only=True)):
+    if wants := built.engine.queries.wants.newest(WantFilter(open_only=True)):
         # Its retry would read the intact files.
         built.engine.handle(CancelWants(ids=tuple(want.id for want in wants)))
     shutil.rmtree(folder)
@@ -61,7 +61,7 @@ def site(built: Site, tmp_path: Path) -> Iterator[Site]:
 
 
 def manifest_path(site: Site) -> Path:
-    uuid = site.engine.queries.canonical([f"orders@{HOUR}"])[f"orders@{HOUR}"].uuid
+    uuid = site.engine.queries.canonical.of([f"orders@{HOUR}"])[f"orders@{HOUR}"].uuid
     assert uuid is not None
     return Path(Warehouse(warehouse_of(site.instance)).manifest_path("orders", uuid))
 
@@ -93,12 +93,12 @@ def test_a_job_run_that_would_read_it_publishes_nothing(site: Site, case: str) -
     site.build(f"totals@{case}")
 
     assert len(site.runs) == n_runs + 1
-    canonicals = site.engine.queries.canonical([f"totals@{case}", f"orders@{HOUR}"])
+    canonicals = site.engine.queries.canonical.of([f"totals@{case}", f"orders@{HOUR}"])
     totals, read_by_it = canonicals.values()
     assert (totals.rows, totals.manifest_uri) == (None, None)
     assert read_by_it.state is InstanceState.LIVE
     assert totals.reason is not None
-    attempts = site.engine.queries.attempts([totals.ref])[totals.ref]
+    attempts = site.engine.queries.planning.attempts([totals.ref])[totals.ref]
     if case == NEWER:
         assert (totals.state, attempts) == (InstanceState.FAILED, 1)
     else:

@@ -75,7 +75,7 @@ def test_the_actor_is_the_person_as_on_the_command_line(home: Path) -> None:
     with open_wants(home) as wants:
         wants.create(["sales"], together=True, rebuild=True)
 
-        (*_, event) = wants._engine().queries.events_named(["WantCreated"], 0, 10)
+        (*_, event) = wants._engine().queries.events.named(["WantCreated"], 0, 10)
 
     assert event.actor == this_user()
 
@@ -102,7 +102,7 @@ def test_wants_of_an_open_instance_are_the_wants_of_its_store() -> None:
         with open_wants(instance=instance) as wants:
             request = wants.create(["sales"])
 
-        assert len(engine.queries.wants_named(request)) == 1
+        assert len(engine.queries.wants.named(request)) == 1
         assert get_builds_for_partition("sales", instance=instance) == []
 
 

@@ -39,4 +39,4 @@ def test_a_closed_engine_is_opened_again_and_remembers_nothing(instance: dg.Dags
 def test_to_close_what_is_not_open_does_nothing(instance: dg.DagsterInstance) -> None:
     close_engine("sqlite:////nowhere/databuild.db")
 
-    assert engine_for(instance).queries.head().seq == 0
+    assert engine_for(instance).queries.events.head().seq == 0

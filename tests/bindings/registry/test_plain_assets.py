@@ -52,7 +52,7 @@ def test_ours_reads_a_plain_asset_which_is_launched_when_it_is_missing(deploy: A
     site.build(f"rain@{DAY}")
 
     assert site.rows(f"rain@{DAY}") == [{"day": DAY, "mm": 10}]
-    assert site.engine.queries.dataset("drops").kind is DatasetKind.PLAIN
+    assert site.engine.queries.datasets.get("drops").kind is DatasetKind.PLAIN
     assert [run.status for run in site.runs] == [dg.DagsterRunStatus.SUCCESS] * 2
 
 
@@ -67,8 +67,8 @@ def test_a_plain_asset_that_dagster_has_materialized_already_is_not_launched(dep
     site.build(f"rain@{DAY}")
 
     assert len(site.runs) == 2
-    (instance,) = [one for one in site.engine.queries.history(f"rain@{DAY}") if one.canonical]
-    assert instance.inputs == (site.engine.queries.canonical([f"drops@{DAY}"])[f"drops@{DAY}"].uuid,)
+    (instance,) = [one for one in site.engine.queries.instances.history(f"rain@{DAY}") if one.canonical]
+    assert instance.inputs == (site.engine.queries.canonical.of([f"drops@{DAY}"])[f"drops@{DAY}"].uuid,)
 
 
 def test_an_external_asset_is_waited_for_until_it_is_reported(deploy: Any) -> None:
@@ -140,7 +140,7 @@ def test_a_job_run_canceled_from_outside_stops_its_spark_work(deploy: Any, monke
         try:
             ui = spark_ui_url(spark)
             assert ui is not None
-            (running,) = [run for run in site.engine.queries.job_runs() if run.state is JobRunState.RUNNING]
+            (running,) = [run for run in site.engine.queries.job_runs.newest() if run.state is JobRunState.RUNNING]
             # Spark forgets to cancel what it has not begun to run yet.
             wait_until(lambda: spark_jobs(ui, running.id, running=True), "Spark works for the job run", 120)
             site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
@@ -181,9 +181,9 @@ def test_an_interrupted_launch_leaves_its_wants_to_the_next_one(deploy: Any, cap
 
     with pytest.raises((KeyboardInterrupt, DagsterExecutionInterruptedError)):
         list(execute_order(site.instance, site.repository, order))
-    states = [run.state for run in site.engine.queries.job_runs_of_launch(order.launch_id)]
+    states = [run.state for run in site.engine.queries.job_runs.of_launch(order.launch_id)]
     assert JobRunState.CANCELED in states
-    assert not site.engine.queries.open_launches()
+    assert not site.engine.queries.launches.open()
 
     site.build()
     assert [site.state(f"steady@{day}") for day in (DAY, NEXT)] == [LIVE, LIVE]

@@ -50,7 +50,7 @@ def numbers_of_another() -> Any:
 
 
 def owners(engine: Any) -> dict[str, str]:
-    return {dataset.asset: dataset.location for dataset in engine.queries.datasets().values()}
+    return {dataset.asset: dataset.location for dataset in engine.queries.datasets.all().values()}
 
 
 def tick_summary(site: Any) -> str:
@@ -70,14 +70,14 @@ def test_an_asset_of_another_location_is_left_to_it_and_nothing_else_is_lost(dep
     """Rule 5.7: its tick and its step name the owner."""
     first = deploy(numbers, location="first")
     second = deploy(numbers_of_another(), other, location="second")
-    seq = second.engine.queries.head().seq
+    seq = second.engine.queries.events.head().seq
 
     for _ in range(2):
         first.build()
         second.build()
 
     assert owners(first.engine) == {"numbers": "first", "other": "second"}
-    assert second.engine.queries.head().seq == seq, "loading again changes nothing"
+    assert second.engine.queries.events.head().seq == seq, "loading again changes nothing"
 
     said = tick_summary(second)
     run = second.launch(["numbers"], ["2013-01-01"])
@@ -121,7 +121,7 @@ def test_a_process_that_remembers_a_location_sees_later_registrations(deploy: An
     registered = register(site.engine, "first", datasets)
 
     assert owners(site.engine) == {"numbers": "first", "other": "second"}
-    assert registered.datasets == site.engine.queries.datasets()
+    assert registered.datasets == site.engine.queries.datasets.all()
     assert [refusal.facts["owner"] for refusal in registered.taken] == ["second"]
     assert register(site.engine, "first", datasets) == registered
 

@@ -98,7 +98,7 @@ def ticked(world):
 def test_a_ref_is_explained_by_its_state_and_by_who_builds_it(world, happens, sentences):
     happens(world)
     canonical = world.canonical("a")
-    run = world.queries.job_run(canonical.job_run) if canonical.job_run else None
+    run = world.queries.job_runs.get(canonical.job_run) if canonical.job_run else None
     names = {"uuid": canonical.uuid, "job_run": canonical.job_run, "launch": run and run.launch_id}
 
     assert why(world, "a") == [sentence.format(**names) for sentence in sentences]
@@ -194,7 +194,7 @@ def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(mak
     world.handle(c.RegisterDatasets(location=HERE, datasets=(raw, daily, report)))
 
     (answer,) = why(world, "daily@1")
-    datasets = {spec.asset: spec for spec in world.queries.datasets().values()}
+    datasets = {spec.asset: spec for spec in world.queries.datasets.all().values()}
     planned = annotate(world.engine, plan(["report"], datasets, world.catalog)).verdicts["daily@1"]
 
     assert "nothing can build it any more: there is no partition daily@1" in answer

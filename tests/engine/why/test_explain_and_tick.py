@@ -43,7 +43,7 @@ def a_world(seed: int, n_steps: int, concurrency: int | None) -> World:
 def orchestrator_of(world: World) -> Orchestrator:
     """Dagster has a run for each launch, so that the tick starts none again."""
     orchestrator = Orchestrator(world)
-    for launch in world.queries.open_launches():
+    for launch in world.queries.launches.open():
         run = DagsterRunState(launch.dagster_run_id or launch.launch_id, DagsterRunStatus.RUNNING)
         orchestrator.launcher.runs[launch.launch_id] = run
     return orchestrator

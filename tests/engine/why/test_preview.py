@@ -34,7 +34,7 @@ def graph(make_world):
 
 
 def annotated(world, *refs, foreign=None):
-    registered = {spec.asset: spec for spec in world.queries.datasets().values()}
+    registered = {spec.asset: spec for spec in world.queries.datasets.all().values()}
     return annotate(world.engine, plan(refs, registered, world.catalog), foreign)
 
 
@@ -139,7 +139,7 @@ def run_to_the_end(world, *refs):
             return built
         for order in launched:
             here.start(order.launch_id)
-            for run in world.queries.job_runs_of_launch(order.launch_id):
+            for run in world.queries.job_runs.of_launch(order.launch_id):
                 world.succeed(*run.refs)
             here.launcher.set_status(order.launch_id, DagsterRunStatus.SUCCEEDED)
         built += len(launched)
@@ -180,7 +180,7 @@ def test_the_printed_plan_is_the_executed_one_in_any_state(history):
         if tainted:
             world.taint(*tainted)
         # What was built for its own sake is wanted still, and would be built again beside what the plan is about.
-        for want in world.queries.wants(WantFilter(open_only=True)):
+        for want in world.queries.wants.newest(WantFilter(open_only=True)):
             world.cancel_want(want.id)
         answer = annotated(world, *refs)
 
@@ -189,7 +189,9 @@ def test_the_printed_plan_is_the_executed_one_in_any_state(history):
         assert len(answer.launches) == n_launches
         to_build = {ref for ref, action in actions(answer).items() if action is BUILD}
         assert {ref for launch in answer.launches for ref in launch.refs} == to_build
-        assert {ref for ref in actions(answer) if len(world.queries.history(ref)) > (ref in there)} == to_build
+        assert {
+            ref for ref in actions(answer) if len(world.queries.instances.history(ref)) > (ref in there)
+        } == to_build
         assert world.states(*refs) == [InstanceState.LIVE] * len(refs)
     finally:
         world.store.close()

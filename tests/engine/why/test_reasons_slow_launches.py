@@ -40,7 +40,7 @@ def test_a_build_that_takes_much_longer_than_usual_is_named_to_all_who_wait(worl
     )
 
     (cause,) = explain(world.engine, "day@8").causes
-    registered = {spec.asset: spec for spec in world.queries.datasets().values()}
+    registered = {spec.asset: spec for spec in world.queries.datasets.all().values()}
     graph = plan(["day@8"], registered, world.catalog)
     verdict = annotate(world.engine, graph).verdicts["day@8"]
 
@@ -51,8 +51,8 @@ def test_a_build_that_takes_much_longer_than_usual_is_named_to_all_who_wait(worl
 
 def test_a_launch_of_many_job_runs_may_take_as_much_longer(world):
     world.start("day@7", "day@8")
-    launch = world.queries.job_run(world.job_run("day@7")).launch_id
-    assert len(world.queries.job_runs_of_launch(launch)) == 2
+    launch = world.queries.job_runs.get(world.job_run("day@7")).launch_id
+    assert len(world.queries.job_runs.of_launch(launch)) == 2
 
     world.clock.turn(2 * TIMES_USUAL * USUAL - 1)
     before = sentence(world, "day@7")

@@ -79,4 +79,4 @@ def test_a_name_that_is_no_text_can_be_recorded(world, monkeypatch):
 
     world.engine.handle(c.CreateWants(wants=(("a",),)), actor=this_user())
 
-    assert world.queries.events(world.seq - 1)[0].actor == "user:k?te"
+    assert world.queries.events.after(world.seq - 1)[0].actor == "user:k?te"

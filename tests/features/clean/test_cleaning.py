@@ -213,7 +213,7 @@ def test_a_clean_up_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Pat
         home.assert_nothing_is_half_gone()
         assert home.gc().is_empty
         assert home.cleaner.plan_clean().is_empty
-        histories = {asset: home.world.queries.history(asset) for asset in ASSETS}
+        histories = {asset: home.world.queries.instances.history(asset) for asset in ASSETS}
         assert {
             asset: [instance.uuid for instance in of if instance.manifest_state != "removed"]
             for asset, of in histories.items()
@@ -282,7 +282,7 @@ def _do(home: Home, deed: str, asset: str, number: int) -> None:
         case "revert" if state not in (None, InstanceState.BUILDING):
             there = [
                 instance.uuid
-                for instance in world.queries.history(asset)
+                for instance in world.queries.instances.history(asset)
                 if instance.live_at is not None and instance.manifest_state != "removed" and not instance.canonical
             ]
             if there:

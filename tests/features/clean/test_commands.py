@@ -77,7 +77,7 @@ def test_files_of_a_failed_attempt_are_listed_and_removed_with_yes(project: Proj
 def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(project: Project) -> None:
     project.build(DAY)
     project.build(DAY, "--rebuild")
-    first, second = (instance.uuid for instance in project.queries.history(DAY))
+    first, second = (instance.uuid for instance in project.queries.instances.history(DAY))
     seq = project.n_events()
 
     assert project.ask("gc", *ANY_TIME)["instances"] == [], "the newest one that was replaced stays"
@@ -237,7 +237,7 @@ def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project
     project.define(ARC)
     (project.folder / "doubts").touch()
     assert project.call("build", lot).code == 1
-    uuid = project.queries.history(lot)[-1].uuid
+    uuid = project.queries.instances.history(lot)[-1].uuid
     assert arc_states(project)[lot] == "partial"
 
     done = project.ask("gc", "--leftovers", "checked", "--yes")
@@ -304,7 +304,7 @@ def test_clean_up_works_on_the_disk_that_a_build_has_filled(project_on_a_disk_of
     project = project_on_a_disk_of_its_own
     project.build("small")
     project.build("small", "--rebuild")
-    old = project.queries.history("small")[0].uuid
+    old = project.queries.instances.history("small")[0].uuid
     filler = project.folder / "filler"
 
     build = project.call("build", "filling")

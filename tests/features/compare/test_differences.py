@@ -68,7 +68,7 @@ def test_the_differences_of_inputs_are_those_of_the_lists(world: World) -> None:
     """Of all pairs of instances after commands in any order."""
     world.live(*NAMES)
     Walk(world, 3).take(250)
-    instances = [instance for name in NAMES for instance in world.queries.history(name)]
+    instances = [instance for name in NAMES for instance in world.queries.instances.history(name)]
     refs = {instance.uuid: instance.ref for instance in instances}
 
     n_changes = 0

@@ -26,10 +26,12 @@ def world() -> Iterator[World]:
 def test_the_shown_receipt_has_the_instances_of_the_lineage(world: World) -> None:
     world.live(*NAMES)
     Walk(world, 5).take(250)
-    built = [instance for name in NAMES for instance in world.queries.history(name) if instance.live_at is not None]
+    built = [
+        instance for name in NAMES for instance in world.queries.instances.history(name) if instance.live_at is not None
+    ]
 
     for instance in built:
-        lineage = {found.uuid: found for found in world.queries.lineage(instance.uuid)}
+        lineage = {found.uuid: found for found in world.queries.instances.lineage(instance.uuid)}
         shown = shown_receipt(world.queries, instance.uuid)
         assert shown.instances[0].uuid == instance.uuid
         assert {entry.uuid: sorted(entry.inputs) for entry in shown.instances} == {
@@ -37,7 +39,7 @@ def test_the_shown_receipt_has_the_instances_of_the_lineage(world: World) -> Non
         }
         assert not shown.is_cut
 
-    assert max(len(world.queries.lineage(instance.uuid)) for instance in built) > 3
+    assert max(len(world.queries.instances.lineage(instance.uuid)) for instance in built) > 3
 
 
 def test_a_receipt_that_is_cut_has_the_nearest_instances(world: World) -> None:
@@ -87,5 +89,5 @@ def test_a_receipt_of_an_older_version_says_that_its_provenance_is_unknown(world
 
     (entry,) = shown_receipt(world.queries, world.uuid("a")).instances
 
-    assert "made_with" not in str(world.queries.raw_events())
+    assert "made_with" not in str(world.queries.events.raw())
     assert (entry.code, entry.config, entry.versions) == (None, None, None)

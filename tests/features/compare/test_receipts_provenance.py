@@ -124,4 +124,4 @@ def test_a_secret_that_the_environment_holds_is_not_written_into_the_log(
 
     assert site.rows("asked") == [{"letters": len("hush-hush")}]
     assert made["asked"]["config"] == {"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}}
-    assert "hush-hush" not in str(site.engine.queries.raw_events())
+    assert "hush-hush" not in str(site.engine.queries.events.raw())

@@ -85,7 +85,10 @@ def names_in_files(world: PublishedWorld) -> set[str | None]:
 def kept_files(world: PublishedWorld) -> list[str]:
     """The files that an instance lists whose data is there."""
     instances = [
-        one for day in DAYS for one in world.queries.history(world.ref(day)) if one.manifest_state == "complete"
+        one
+        for day in DAYS
+        for one in world.queries.instances.history(world.ref(day))
+        if one.manifest_state == "complete"
     ]
     manifests = [read_manifest(world.warehouse, "sales", instance.uuid) for instance in instances]
     return sorted(path for one in manifests for path in file_paths(world.warehouse, one))
@@ -160,10 +163,10 @@ def test_the_log_has_the_reason_and_a_hash_and_no_text_of_the_condition(world: P
 
     receipt = erase(world)
 
-    events = world.queries.events(before)
+    events = world.queries.events.after(before)
     assert [type(event.fact).__name__ for event in events] == ["LotArrived", "ManifestRemoved", "RemovalFinished"]
     assert events[1].fact.erasure == receipt.erasure
-    assert "ada" not in "".join(str(raw) for raw in world.queries.raw_events(before))
+    assert "ada" not in "".join(str(raw) for raw in world.queries.events.raw(before))
 
 
 def test_what_was_built_from_such_rows_is_listed_and_does_not_become_stale(world: PublishedWorld) -> None:
@@ -174,7 +177,7 @@ def test_what_was_built_from_such_rows_is_listed_and_does_not_become_stale(world
     receipt = erase(world)
 
     assert planned.downstream == receipt.downstream == [world.ref(DAYS[1])]
-    assert world.queries.stale([consumer]) == set()
+    assert world.queries.instances.stale([consumer]) == set()
 
 
 # What stays, and is named
@@ -193,7 +196,7 @@ def test_a_file_of_another_program_is_named_and_readers_get_the_rows_that_stay(
     assert theirs.exists()
     assert manifest(world, DAYS[0]).uri_type is UriType.PATH
     assert [row["n"] for row in rows(world, DAYS[0])] == [2, 3]
-    assert world.queries.removed([first]) == {first}
+    assert world.queries.instances.removed([first]) == {first}
     again = Arrival(job_run_id=world.ids(), ref=world.ref(DAYS[0]), origin=str(theirs))
     assert world.handle(c.ArriveLots(arrivals=(again,))).events == ()
     assert erase(world).outside == receipt.outside

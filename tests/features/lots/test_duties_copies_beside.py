@@ -29,7 +29,7 @@ class Lots(DeployedWorld):
         self.deployment = Deployment(location=HERE, warehouse=root)
         self.deploy(databuild_boundary("days", partitions_def=daily))
         Ownership(self.engine.store).claim(self.warehouse)
-        registered = list(self.queries.datasets(HERE).values())
+        registered = list(self.queries.datasets.all(HERE).values())
         self.beside = CopiesBeside(instance, self.deployment, registered)
 
     def arrive_all(self) -> None:

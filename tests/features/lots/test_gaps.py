@@ -169,7 +169,7 @@ def test_of_several_that_it_waits_for_the_worst_is_to_blame(days):
 
 
 def chain(world: World, asset: str) -> tuple[dict[str, GapReport], tuple[str, ...]]:
-    spec = world.engine.queries.dataset(asset)
+    spec = world.engine.queries.datasets.get(asset)
     reports, without = chain_of_gaps(
         world.engine, spec, lambda spec: expected(spec.asset) if spec.partitions is not None else None
     )

@@ -164,7 +164,7 @@ def go_on(operations, id, step, *, is_start):
     for next_id in started:
         manager.cancel(next_id)
     assert operations.keys() == []
-    assert stale_marks(operations.world.queries.events(0, 1_000_000)) == []
+    assert stale_marks(operations.world.queries.events.after(0, 1_000_000)) == []
     assert operations.world.broken() == []
     left = operations.lake.left()
     if step.end is OperationState.SUCCESS:

@@ -124,7 +124,7 @@ def test_a_watch_that_is_far_behind_gets_the_changes_in_pages(meta, monkeypatch)
         position = changes.up_to
 
     assert seen == revisions
-    assert position == meta.engine.queries.head().seq
+    assert position == meta.engine.queries.events.head().seq
 
 
 _KEYS = st.sampled_from(["a", "a.1", "a.10", "b", "b.", "c"])
@@ -164,7 +164,7 @@ def test_a_watch_reports_each_revision_once_and_in_order_after_any_commands(data
                 *_RANGES[detail], after=watches[detail].position, name=f"watcher {detail}"
             )
         elif what == "compact":
-            meta.compact(meta.engine.queries.head().seq)
+            meta.compact(meta.engine.queries.events.head().seq)
         else:
             world.want("a")
 
@@ -217,7 +217,7 @@ def test_a_watcher_that_is_gone_holds_nothing_back_for_long(meta):
     put(meta, a=b"1")
     meta.engine.clock.turn(WATCH_LEASE_SECONDS + 1)
 
-    compacted = meta.compact(meta.engine.queries.head().seq)
+    compacted = meta.compact(meta.engine.queries.events.head().seq)
 
     assert meta.prefix(WATCHERS).entries == ()
     with pytest.raises(CompactedRevision, match=f"compacted up to {compacted}"):
@@ -229,7 +229,7 @@ def test_a_watcher_that_closes_holds_nothing_back(meta):
     put(meta, a=b"1")
     watch.close()
 
-    assert meta.compact(head := meta.engine.queries.head().seq) == head
+    assert meta.compact(head := meta.engine.queries.events.head().seq) == head
 
 
 def test_a_watcher_that_asks_now_and_then_is_never_cut_off(meta):
@@ -237,7 +237,7 @@ def test_a_watcher_that_asks_now_and_then_is_never_cut_off(meta):
     for _ in range(4):
         meta.engine.clock.turn(WATCH_LEASE_SECONDS * 0.6)
         revision = put(meta, a=b"1")
-        meta.compact(meta.engine.queries.head().seq)
+        meta.compact(meta.engine.queries.events.head().seq)
 
         assert [batch.revision for batch in watch.poll()] == [revision]
 
@@ -246,7 +246,7 @@ def test_to_resume_from_a_compacted_revision_is_an_error_and_nothing_is_lost_sil
     """Rule 9.1"""
     slow = meta.watch("a")
     put(meta, a=b"1")
-    meta.compact(meta.engine.queries.head().seq)
+    meta.compact(meta.engine.queries.events.head().seq)
 
     with pytest.raises(CompactedRevision):
         slow.poll()
@@ -267,11 +267,11 @@ def test_compaction_forgets_tombstones_and_no_value(meta):
 def test_nothing_is_compacted_that_has_not_happened(meta):
     put(meta, a=b"1")
 
-    assert meta.compact(10**9) == meta.engine.queries.head().seq - 1
+    assert meta.compact(10**9) == meta.engine.queries.events.head().seq - 1
 
 
 def test_a_foreign_key_among_the_watchers_blocks_nothing(meta):
     meta.put(WATCHERS + "x", b"what?")
 
-    assert meta.compact(head := meta.engine.queries.head().seq) == head
+    assert meta.compact(head := meta.engine.queries.events.head().seq) == head
     assert meta.prefix(WATCHERS).entries == ()

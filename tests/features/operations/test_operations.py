@@ -184,12 +184,12 @@ def test_a_tick_without_operations_asks_one_question_and_the_next_finds_a_new_on
     """Rule 11.3"""
     tick()
     site.engine.handle(CreateWants(wants=(("orders@mon",),)))
-    head = site.engine.queries.head()
+    head = site.engine.queries.events.head()
     asked = recorded_questions(monkeypatch)
 
     assert tick().requests == []
     assert len(asked) == 1
-    assert site.engine.queries.head() == head
+    assert site.engine.queries.events.head() == head
     id = started(site, "helpless")
     assert len(tick().requests) == 1
     manager_of_site(site).cancel(id)
@@ -297,7 +297,7 @@ def test_data_that_is_gone_is_the_failure_of_its_job(site: Site, tick: Operation
     site.engine.handle(TaintPartitions(refs=("orders@tue",), reason="wrong"))
     site.build("orders@tue")
     id = started(site, "rows")
-    uuid = site.engine.queries.canonical(["orders@tue"])["orders@tue"].uuid
+    uuid = site.engine.queries.canonical.of(["orders@tue"])["orders@tue"].uuid
     assert uuid is not None
     operation_resources(site.instance, site.deployment).warehouse.remove_instance("orders", uuid)
 

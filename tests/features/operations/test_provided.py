@@ -102,7 +102,7 @@ def warehouse_of(site: Site) -> Warehouse:
 
 
 def uuid_of(site: Site, ref: str) -> str:
-    uuid = site.engine.queries.canonical([ref])[ref].uuid
+    uuid = site.engine.queries.canonical.of([ref])[ref].uuid
     assert uuid is not None
     return uuid
 
@@ -224,14 +224,14 @@ def test_the_offending_partitions_are_tainted_once_though_the_completion_runs_tw
     arg = running.manager.arg_for(running.id, running.manager.meta.get(running.id.arg).value or b"")
 
     first = Validate().complete_operation(arg, "orders", completion)
-    seq = site.engine.queries.head().seq
+    seq = site.engine.queries.events.head().seq
     second = Validate().complete_operation(arg, "orders", completion)
 
-    assert site.engine.queries.head().seq == seq
+    assert site.engine.queries.events.head().seq == seq
     assert first == second == running.complete().report
     assert first["tainted"] == ["orders@tue", "orders@wed"]
     assert [site.state(ref) for ref in ALL] == [InstanceState.LIVE, InstanceState.TAINTED, InstanceState.TAINTED]
-    (taint,) = site.engine.queries.taints_of(uuid_of(site, "orders@tue"))
+    (taint,) = site.engine.queries.instances.taints_of(uuid_of(site, "orders@tue"))
     assert taint.reason == f"{running.id} found rows that offend: who is not null (2), 0 <= n <= 26 (1)"
     assert taint.actor == str(running.id)
 
@@ -429,8 +429,11 @@ def test_many_files_become_one_with_the_same_rows(site: Site) -> None:
         assert uuid_of(site, ref) != uuid
         assert len(manifest_of(site, ref).files) == 1
     report = uuid_of(site, "report@tue")
-    assert site.engine.queries.stale([report]) == set()
-    assert {instance.uuid for instance in site.engine.queries.lineage(report)} == {report, before["orders@tue"][1]}
+    assert site.engine.queries.instances.stale([report]) == set()
+    assert {instance.uuid for instance in site.engine.queries.instances.lineage(report)} == {
+        report,
+        before["orders@tue"][1],
+    }
     assert left_over(site) == []
     uuids = [uuid_of(site, ref) for ref in ALL]
 

@@ -52,11 +52,11 @@ def site(spark_home: str) -> Iterator[Site]:
 def test_an_impossible_operation_is_refused_and_not_started(
     site: Site, type_name: str, dataset: str, arg: Any, error: type[DatabuildError], why: str
 ) -> None:
-    seq = site.engine.queries.head().seq
+    seq = site.engine.queries.events.head().seq
 
     with pytest.raises(error) as caught:
         Running(site, type_name, arg, dataset)
 
     assert why in caught.value.message
     assert len(caught.value.message.splitlines()) == 1
-    assert site.engine.queries.head().seq == seq
+    assert site.engine.queries.events.head().seq == seq

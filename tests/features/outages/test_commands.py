@@ -35,7 +35,7 @@ def orders(project: Project) -> Project:
 
 
 def location(project: Project) -> str:
-    (spec,) = project.queries.datasets().values()
+    (spec,) = project.queries.datasets.all().values()
     return spec.location
 
 

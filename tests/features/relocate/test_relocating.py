@@ -29,7 +29,7 @@ def sales_by(partitions: dg.PartitionsDefinition) -> Any:
 
 
 def relocator(site: Site) -> Relocator:
-    dataset = site.engine.queries.dataset("sales")
+    dataset = site.engine.queries.datasets.get("sales")
     assert dataset is not None
     return Relocator(site.engine, site.instance, dataset)
 
@@ -61,7 +61,7 @@ def test_what_was_relocated_outlives_the_earlier_instance(deploy: Any) -> None:
     (move,) = relocator(site).survey().moves
     relocator(site).relocate([move])
 
-    uri = site.engine.queries.canonical([move.ref])[move.ref].manifest_uri
+    uri = site.engine.queries.canonical.of([move.ref])[move.ref].manifest_uri
     Warehouse.of_manifest(str(uri), "sales").remove_instance("sales", move.uuid)
 
     assert rows(site) == [("20240101", "2024-01-01")]
@@ -131,7 +131,7 @@ def test_lost_files_stay_and_the_others_are_carried_over(deploy: Any) -> None:
     deploy(sales_by(DAYS)).build("sales@2024-01-01", "sales@2024-01-02")
     site = deploy(sales_by(NUMBERS))
     moves = relocator(site).survey().moves
-    uri = site.engine.queries.canonical([moves[0].ref])[moves[0].ref].manifest_uri
+    uri = site.engine.queries.canonical.of([moves[0].ref])[moves[0].ref].manifest_uri
     for file in Path(str(uri)).parent.glob("part-*"):
         file.unlink()
 

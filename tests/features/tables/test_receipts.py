@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def instance(world: PublishedWorld, uuid: str) -> Instance:
-    (found,) = (one for one in world.queries.lineage(uuid) if one.uuid == uuid)
+    (found,) = (one for one in world.queries.instances.lineage(uuid) if one.uuid == uuid)
     return found
 
 

@@ -98,14 +98,14 @@ def test_ticks_publish_what_they_build_and_set_aside_what_cannot_be_published(
     assert {row["partition_key"] for row in rows} == {date(2024, 1, 1), date(2024, 1, 2)}
     assert DeltaTable(f"{root}/copies").to_pyarrow_table().num_rows == 4
     assert site.state("nowhere") is InstanceState.LIVE
-    (aside,) = site.engine.queries.set_aside()
+    (aside,) = site.engine.queries.planning.set_aside()
     assert (aside.name, aside.kind.value) == ("table of nowhere", "table")
     assert "UnknownCatalog: " in aside.reason
     assert behind(site, instance) == {"sales": 0, "copies": 0, "nowhere": None}
     assert_shown_in_dagster(instance, root)
-    taint = site.engine.queries.head().seq
+    taint = site.engine.queries.events.head().seq
     publish_tables(instance, site.deployment, specs_of(site), wait_seconds=PATIENCE_SECONDS)
-    assert site.engine.queries.head().seq == taint, "the same reason is no second event"
+    assert site.engine.queries.events.head().seq == taint, "the same reason is no second event"
 
 
 def behind(site: Site, instance: dg.DagsterInstance) -> dict[str, int | None]:
@@ -128,7 +128,7 @@ def test_a_catalog_that_never_answers_delays_one_tick_and_no_other_table(
     publish_tables(instance, site.deployment, specs_of(site), wait_seconds=HOUR_SECONDS)
 
     # On a busy machine, the last tick may not have waited for the other table, either.
-    asides = {aside.name: aside.reason.partition(":")[0] for aside in site.engine.queries.set_aside()}
+    asides = {aside.name: aside.reason.partition(":")[0] for aside in site.engine.queries.planning.set_aside()}
     assert asides["table of a_silent"] == "PublishingContinues"
     assert behind(site, instance) == {"a_silent": None, "spoken": 0}
 
@@ -140,7 +140,7 @@ def test_the_end_of_a_build_waits_for_a_table_that_a_tick_has_begun(
     monkeypatch.setattr(table_publishing, "SILENT_SECONDS", 0.0)
     site = deployed(instance, str(tmp_path), a_silent)
     site.build("a_silent")
-    (before,) = site.engine.queries.set_aside()
+    (before,) = site.engine.queries.planning.set_aside()
     assert before.reason.startswith("PublishingContinues: ")
 
     # The catalog goes away when the wait is announced, so the publication ends.
@@ -152,7 +152,7 @@ def test_the_end_of_a_build_waits_for_a_table_that_a_tick_has_begun(
         specs = specs_of(site)
         publish_tables(instance, site.deployment, specs, wait_seconds=PATIENCE_SECONDS, is_last=True)
 
-    (after,) = site.engine.queries.set_aside()
+    (after,) = site.engine.queries.planning.set_aside()
     assert after.reason.startswith("CatalogAway: ")
 
 

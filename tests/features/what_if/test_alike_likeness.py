@@ -120,7 +120,7 @@ def test_the_answer_by_one_of_each_kind_is_the_answer_ref_by_ref(
 
 
 def likeness_of(world: World, refs: list[Ref], surroundings: Surroundings) -> Likeness:
-    searching = Reaching(world.queries.datasets().values(), world.catalog, surroundings)
+    searching = Reaching(world.queries.datasets.all().values(), world.catalog, surroundings)
     reached = searching.search(refs, built_from=True)
     return Likeness(searching, surroundings, reached, frozenset(refs), frozenset())
 

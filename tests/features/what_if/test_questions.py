@@ -296,15 +296,15 @@ class Project:
         """Tick until nothing moves, and build nothing else than these refs and what they need."""
         world = self.world
         for _ in range(MAX_ROUNDS):
-            for launch in world.queries.open_launches():
+            for launch in world.queries.launches.open():
                 run = DagsterRunState(launch.dagster_run_id or f"run-of-{launch.launch_id}", DagsterRunStatus.RUNNING)
                 self.orchestrator.launcher.runs[launch.launch_id] = run
                 world.engine.beat([launch.launch_id])
             self.orchestrator.tick(serving=reached)
-            for launch in world.queries.open_launches():
+            for launch in world.queries.launches.open():
                 if launch.dagster_run_id is None:
                     world.start_launch(launch.launch_id)
-            runs = world.queries.job_runs(open_only=True)
+            runs = world.queries.job_runs.newest(open_only=True)
             ending = [
                 run
                 for run in runs
@@ -317,10 +317,10 @@ class Project:
             if not ending:
                 retries = [
                     seen.retry_at
-                    for ref, seen in world.queries.canonical(reached).items()
+                    for ref, seen in world.queries.canonical.of(reached).items()
                     if seen.retry_at is not None
                     and seen.retry_at > world.clock.now
-                    and world.queries.standings([ref], seen.retry_at)[ref].is_wanted
+                    and world.queries.planning.standings([ref], seen.retry_at)[ref].is_wanted
                 ]
                 if not retries:
                     return
@@ -340,7 +340,7 @@ class Project:
                 *self.world.catalog.inputs(self.world.catalog.datasets[asset_of(ref)], partition_key_of(ref)),
                 *asked,
             ]
-            known = self.world.queries.canonical(needs)
+            known = self.world.queries.canonical.of(needs)
             if absent := tuple(need for need in asked if known[need].state is not InstanceState.LIVE):
                 missing[ref] = absent
             inputs = {need: seen.uuid for need, seen in known.items() if seen.uuid is not None}
@@ -360,7 +360,7 @@ def do(world: World, question: Question, ref: Ref, named: tuple[Ref, ...], *, do
         case Question.TAINT:
             world.handle(c.TaintPartitions(refs=(ref,), reason="wrong", downstream=downstream))
         case Question.CODE:
-            specs = world.queries.datasets().values()
+            specs = world.queries.datasets.all().values()
             changed = tuple(
                 msgspec.structs.replace(spec, code_version="2") if spec.asset == asset_of(ref) else spec
                 for spec in specs
@@ -385,7 +385,7 @@ def test_the_answer_is_what_happens_and_the_question_changes_nothing(
     world = a_world(seed, n_steps)
     refs = sorted(Project(world, ()).refs())
     ref = refs[at % len(refs)]
-    before, tables = world.queries.canonical(refs), tables_of(world)
+    before, tables = world.queries.canonical.of(refs), tables_of(world)
 
     try:
         found = ask(world, question, [ref], downstream=downstream)
@@ -396,7 +396,7 @@ def test_the_answer_is_what_happens_and_the_question_changes_nothing(
     do(world, question, ref, found.named, downstream=downstream)
     Project(world, found.named if question is Question.MISSING else ()).carry_out(found.reached)
 
-    after = world.queries.canonical(sorted({*refs, *found.reached}))
+    after = world.queries.canonical.of(sorted({*refs, *found.reached}))
     assert unchanged == tables
     assert {c.ref: c.after for c in found.changes} == {c.ref: after[c.ref].state for c in found.changes}
     named = {change.ref for change in found.changes}

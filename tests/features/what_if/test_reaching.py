@@ -17,7 +17,7 @@ DAYS = ("1", "2", "3")
 def reached(world, *refs: str, **options: bool) -> Reached:
     with world.store.reading() as connection:
         surroundings = Surroundings(connection, world.engine.now())
-        return Reaching(world.queries.datasets().values(), world.catalog, surroundings).search(refs, **options)
+        return Reaching(world.queries.datasets.all().values(), world.catalog, surroundings).search(refs, **options)
 
 
 def test_what_was_built_from_a_ref_is_reached_over_replaced_instances(make_world):

@@ -32,11 +32,11 @@ def test_what_a_location_no_longer_tells_of_is_removed_and_may_come_back(world):
     uuid = world.succeed("a")
 
     register(world, *world.specs[1:])
-    assert world.queries.dataset("a") is None
+    assert world.queries.datasets.get("a") is None
     assert world.uuid("a") == uuid
     register(world, *world.specs)
 
-    assert world.queries.dataset("a") == world.specs[0]
+    assert world.queries.datasets.get("a") == world.specs[0]
 
 
 def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of_it(world):
@@ -50,7 +50,7 @@ def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of
     register(world, *world.specs[1:])
     register(world, theirs, location="there")
 
-    assert world.queries.dataset("a") == theirs
+    assert world.queries.datasets.get("a") == theirs
     with pytest.raises(AssetTaken, match="databuild location forget there"):
         register(world, *world.specs)
 
@@ -65,7 +65,7 @@ def test_a_source_yields_to_the_location_that_can_build_it(world):
     before = world.seq
     register(world, declared, location="there")
 
-    assert world.queries.dataset("z") == built
+    assert world.queries.datasets.get("z") == built
     assert world.seq == before
 
 
@@ -78,7 +78,7 @@ def test_a_location_of_which_nothing_is_left_is_taken_for_another_of_the_same_na
     assert world.seq == before
     register(world)
 
-    assert world.queries.datasets(HERE) == {}
+    assert world.queries.datasets.all(HERE) == {}
 
 
 def test_the_only_asset_of_a_location_may_be_renamed(world):
@@ -87,7 +87,7 @@ def test_the_only_asset_of_a_location_may_be_renamed(world):
 
     register(world, dataset("z", location="there"), location="there")
 
-    assert [dataset.asset for dataset in world.queries.datasets("there").values()] == ["z"]
+    assert [dataset.asset for dataset in world.queries.datasets.all("there").values()] == ["z"]
 
 
 def test_a_dataset_whose_name_is_no_asset_key_is_refused(world):
@@ -111,7 +111,7 @@ def test_a_lot_that_arrives_is_live_at_once_with_an_identity_like_any_other(worl
     canonical = world.canonical("a")
     assert (canonical.state, canonical.uuid) == (InstanceState.LIVE, derive_partition_uuid(job_run_id, "a"))
     assert (canonical.origin, canonical.files, canonical.rows) == ("file:///drop/1", 2, 7)
-    assert world.queries.job_run(job_run_id).state is JobRunState.SUCCEEDED
+    assert world.queries.job_runs.get(job_run_id).state is JobRunState.SUCCEEDED
 
 
 def test_the_same_arrival_is_recorded_once(world):
@@ -131,7 +131,7 @@ def test_late_data_is_a_new_instance_never_an_overwrite(world):
 
     world.arrive("a", "dagster event 2")
 
-    assert [instance.uuid for instance in world.queries.history("a")] == [first, world.uuid("a")]
+    assert [instance.uuid for instance in world.queries.instances.history("a")] == [first, world.uuid("a")]
     assert world.uuid("a") != first
 
 

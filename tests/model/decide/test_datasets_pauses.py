@@ -101,8 +101,8 @@ def test_terminate_cancels_what_runs_and_keeps_its_want(days, name):
 
     assert days.state("days@1") is _I.UP_FOR_RETRY
     assert days.want_state(want) is WantState.IDLE
-    assert days.queries.job_run(job_run).state is JobRunState.CANCELED
-    assert days.queries.job_run(job_run).error == "paused: its source is wrong"
+    assert days.queries.job_runs.get(job_run).state is JobRunState.CANCELED
+    assert days.queries.job_runs.get(job_run).error == "paused: its source is wrong"
     assert days.due() == []
 
 
@@ -115,7 +115,7 @@ def test_a_dagster_run_is_refused_with_the_reason_and_the_name(world):
 
     assert claim.refused == {"a": "a is paused by tester: Rome sends half of its rows"}
     assert list(claim.build) == ["b"]
-    assert "a" not in [ref for want in world.queries.wants_named("run-by-hand") for ref in want.refs]
+    assert "a" not in [ref for want in world.queries.wants.named("run-by-hand") for ref in want.refs]
     assert world.claim("a", dagster_run_id="another").events == ()
     assert world.seq > seq
 

@@ -44,8 +44,8 @@ def test_a_compacted_instance_is_live_with_the_lineage_of_the_first(chain):
 
     assert new != first
     assert chain.state("table") is InstanceState.LIVE
-    assert {instance.uuid for instance in chain.queries.lineage(new)} == {new, chain.uuid("source")}
-    assert chain.queries.instance(new).code_version == chain.queries.instance(first).code_version
+    assert {instance.uuid for instance in chain.queries.instances.lineage(new)} == {new, chain.uuid("source")}
+    assert chain.queries.instances.get(new).code_version == chain.queries.instances.get(first).code_version
     assert chain.check() == []
 
 

@@ -17,8 +17,8 @@ def test_a_missing_ref_is_built_by_who_asks_first(world):
 
     job_run = world.canonical("a").job_run
     assert claim.build == {"a": job_run}
-    assert world.queries.job_run(job_run).state is JobRunState.RUNNING
-    assert world.queries.job_run(job_run).dagster_run_id == "run-by-hand"
+    assert world.queries.job_runs.get(job_run).state is JobRunState.RUNNING
+    assert world.queries.job_runs.get(job_run).dagster_run_id == "run-by-hand"
 
 
 def test_what_is_live_is_reused_and_a_skipped_job_run_says_so(world):
@@ -29,8 +29,8 @@ def test_what_is_live_is_reused_and_a_skipped_job_run_says_so(world):
 
     assert outcome.claim.reuse == {"a": uuid}
     assert world.log()[-1] == "JobRunSkipped"
-    assert world.queries.events()[-1].fact.message == "Job skipped - all target partitions already available"
-    skipped = world.queries.job_runs(most=1)[0]
+    assert world.queries.events.after()[-1].fact.message == "Job skipped - all target partitions already available"
+    skipped = world.queries.job_runs.newest(most=1)[0]
     assert (skipped.state, skipped.refs, skipped.dagster_run_id) == (JobRunState.SKIPPED, ("a",), "run-by-hand")
     assert world.uuid("a") == uuid
 
@@ -56,7 +56,7 @@ def test_a_claim_leaves_wants_of_a_day_for_what_is_not_live(world):
 
     world.claim("a", "b", "d", dagster_run_id="run-9")
 
-    wants = {want.refs: want for want in world.queries.wants_named("run-9")}
+    wants = {want.refs: want for want in world.queries.wants.named("run-9")}
     assert set(wants) == {("b",), ("d",)}
     for want in wants.values():
         assert (want.source, want.source_id, want.state) == ("dagster run", "run-9", WantState.BUILDING)

@@ -24,7 +24,7 @@ def test_success_makes_the_instance_live_with_its_manifest_and_lineage(world):
 
     uuid = world.succeed("b", inputs=inputs)
 
-    instance = world.queries.instance(uuid)
+    instance = world.queries.instances.get(uuid)
     assert instance.state is InstanceState.LIVE
     assert set(instance.inputs) == set(inputs.values())
     assert (instance.manifest_state, instance.manifest_uri, instance.code_version) == ("complete", COMPLETE.uri, "1")
@@ -35,17 +35,17 @@ def test_what_was_built_from_a_tainted_or_replaced_instance_is_stale(world):
     """Rule 4.6: a view, not a state."""
     world.live("a", "c")
     uuid = world.succeed("b", inputs=["a", "c"])
-    assert world.queries.stale([uuid]) == set()
+    assert world.queries.instances.stale([uuid]) == set()
 
     taint = world.taint("a")
-    assert world.queries.stale([uuid]) == {uuid}
+    assert world.queries.instances.stale([uuid]) == {uuid}
     world.untaint(taint)
-    assert world.queries.stale([uuid]) == set()
+    assert world.queries.instances.stale([uuid]) == set()
     world.taint("c")
     world.want("c")
     world.live("c")
 
-    assert world.queries.stale([uuid]) == {uuid}
+    assert world.queries.instances.stale([uuid]) == {uuid}
     assert world.state("b") is InstanceState.LIVE
 
 
@@ -188,7 +188,7 @@ def test_a_transient_failure_is_retried_with_growing_delays_up_to_max_attempts(w
 
     assert world.state("a") is InstanceState.FAILED
     assert 0 < delays[0] < delays[1] <= MAX_BACKOFF_SECONDS
-    assert len(world.queries.history("a")) == MAX_ATTEMPTS
+    assert len(world.queries.instances.history("a")) == MAX_ATTEMPTS
 
 
 def test_a_failure_of_a_kind_that_does_not_exist_is_refused(world):
@@ -332,7 +332,7 @@ def test_a_person_stops_a_build_that_a_ref_waits_for_and_it_stays_stopped(world)
 
     job_run = canceled_by_a_person(world, "b")
 
-    assert world.queries.job_run(job_run).state is JobRunState.CANCELED
+    assert world.queries.job_runs.get(job_run).state is JobRunState.CANCELED
     assert world.states("a", "b") == [InstanceState.UPSTREAM_FAILED, InstanceState.FAILED]
     assert world.canonical("b").reason == "canceled by ada"
     assert (world.due(), world.want_state(want)) == ([], WantState.UPSTREAM_FAILED)

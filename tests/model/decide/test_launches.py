@@ -34,7 +34,7 @@ def test_a_launch_starts_once(world, by_the_same_run):
         world.handle(c.StartLaunch(launch_id=launch_id, dagster_run_id=starter, holder="elsewhere"))
 
     assert world.seq == before
-    assert world.queries.launch(launch_id).dagster_run_id == f"run-of-{launch_id}"
+    assert world.queries.launches.get(launch_id).dagster_run_id == f"run-of-{launch_id}"
 
 
 def test_what_was_canceled_before_the_start_is_not_started(world):
@@ -45,7 +45,7 @@ def test_what_was_canceled_before_the_start_is_not_started(world):
 
     world.start_launch(launch_id)
 
-    states = {run.refs: run.state for run in world.queries.job_runs_of_launch(launch_id)}
+    states = {run.refs: run.state for run in world.queries.job_runs.of_launch(launch_id)}
     assert states == {("a",): JobRunState.CANCELED, ("b",): JobRunState.RUNNING}
 
 

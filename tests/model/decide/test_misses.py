@@ -22,10 +22,10 @@ def test_a_dep_miss_waits_for_what_it_misses_and_keeps_the_lease(world):
 
     world.miss("a", "b", "c")
 
-    assert world.queries.job_run(job_run).state is JobRunState.DEP_MISSED
+    assert world.queries.job_runs.get(job_run).state is JobRunState.DEP_MISSED
     assert world.state("a") is _I.UPSTREAM_BUILDING
     assert world.want_state(want) is _W.UPSTREAM_BUILDING
-    assert world.queries.missing_of(world.uuid("a")) == ("b", "c")
+    assert world.queries.planning.missing_of(world.uuid("a")) == ("b", "c")
     assert world.due() == ["b", "c"]
     assert world.handle(world.launch_of("a")).events == ()
 
@@ -142,7 +142,7 @@ def test_a_dep_that_is_tainted_before_the_others_arrive_is_missing_again(world):
     world.succeed("c")
 
     assert world.state("a") is _I.UPSTREAM_BUILDING
-    assert world.queries.missing_of(world.uuid("a")) == ("b",)
+    assert world.queries.planning.missing_of(world.uuid("a")) == ("b",)
     assert world.due() == ["b"]
     world.succeed("b")
     assert world.state("a") is _I.UP_FOR_RETRY
@@ -175,7 +175,7 @@ def test_only_canonical_instances_are_repaired(make_world):
 
     world.taint("a")
 
-    assert world.queries.instance(replaced).state is _I.UPSTREAM_FAILED
+    assert world.queries.instances.get(replaced).state is _I.UPSTREAM_FAILED
     assert world.state("plain") is _I.LIVE
 
 
@@ -367,8 +367,8 @@ def test_the_orchestrator_records_a_dep_miss_without_a_process(world):
     world.handle(missed(world, "a", "b"))
 
     assert world.state("a") is _I.UPSTREAM_BUILDING
-    assert world.queries.job_run(world.canonical("a").job_run).state is JobRunState.DEP_MISSED
-    assert world.queries.open_launches() == []
+    assert world.queries.job_runs.get(world.canonical("a").job_run).state is JobRunState.DEP_MISSED
+    assert world.queries.launches.open() == []
     assert world.due() == ["b"]
 
 
@@ -406,7 +406,7 @@ def test_a_ref_whose_live_input_is_damaged_is_retried_with_a_growing_backoff(wor
         found = world.canonical("a")
         assert (found.state, found.reason) == (_I.UP_FOR_RETRY, "its input b is damaged.")
         assert found.retry_at == world.clock.now + seconds
-        assert world.queries.job_run(found.job_run).error == "its input b is damaged."
+        assert world.queries.job_runs.get(found.job_run).error == "its input b is damaged."
         world.clock.turn(seconds)
 
     assert (world.want_state(want), world.open_wants("b")) == ("Idle", [])

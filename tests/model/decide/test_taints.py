@@ -29,8 +29,8 @@ def test_a_tainted_instance_stays_canonical_and_no_new_one_is_made(world):
 
     assert world.canonical("a").uuid == uuid
     assert world.state("a") is _I.TAINTED
-    assert [taint.reason for taint in world.queries.taints_of(uuid)] == ["Rome has two airports"]
-    assert len(world.queries.history("a")) == 1
+    assert [taint.reason for taint in world.queries.instances.taints_of(uuid)] == ["Rome has two airports"]
+    assert len(world.queries.instances.history("a")) == 1
 
 
 @pytest.mark.parametrize("why", ["missing", "never heard of", "up for retry"])

@@ -55,7 +55,7 @@ def test_who_finishes_late_from_tainted_data_is_tainted_by_the_same_taint(world)
     finish(world, read)
 
     assert world.state("b") is TAINTED
-    assert [item.taint_id for item in world.queries.taints_of(world.uuid("b"))] == [taint_id]
+    assert [item.taint_id for item in world.queries.instances.taints_of(world.uuid("b"))] == [taint_id]
     assert world.want_state(want) is WantState.IDLE, "it asks for good data, and is open again"
 
 
@@ -119,10 +119,10 @@ def test_readers_see_the_earlier_instance_again_and_the_log_has_the_one_between(
     world.handle(c.RevertCanonical(ref="a", uuid=first))
 
     assert (world.state("a"), world.uuid("a")) == (LIVE, first)
-    assert [instance.uuid for instance in world.queries.history("a")] == [first, second]
+    assert [instance.uuid for instance in world.queries.instances.history("a")] == [first, second]
     world.taint("a")
     third = world.succeed("a")
-    assert world.queries.instance(third) is not None
+    assert world.queries.instances.get(third) is not None
 
 
 def test_reverting_to_what_was_tainted_when_it_was_replaced_finds_it_live(world):
@@ -193,7 +193,7 @@ def test_a_retry_opens_the_first_cause_and_wants_again_all_that_failed_of_it(wor
     outcome = world.handle(c.RetryRefs(refs=("a",)))
 
     assert world.states("a", "b") == [TAINTED, UP_FOR_RETRY]
-    again = [want for want in world.queries.wants_named(outcome.request_id or "") if want.source == "user"]
+    again = [want for want in world.queries.wants.named(outcome.request_id or "") if want.source == "user"]
     assert {(want.refs, want.priority) for want in again} == {(("a",), 0), (("b",), 2)}
     assert set(world.due()) == {"a", "b"}
 
@@ -221,7 +221,7 @@ def test_a_retry_keeps_priority_and_sla_and_delegates_to_what_was_live_all_along
     outcome = world.handle(c.RetryRefs(refs=("a",)))
 
     assert world.log(before) == ["TaintCreated", "PartitionDelegated", "WantCreated"]
-    again = world.queries.wants_named(outcome.request_id or "")
+    again = world.queries.wants.named(outcome.request_id or "")
     assert {(tuple(sorted(want.refs)), want.priority) for want in again} == {(("a",), 3), (("a", "b"), 3)}
     assert {want.deadline for want in again} == {world.clock.now + 60}
 

@@ -50,7 +50,7 @@ def test_one_failed_ref_ends_a_want_of_several_but_not_the_others_of_its_request
     world.fail("days@1")
 
     assert [world.want_state(want) for want in outcome.want_ids] == [WantState.FAILED, WantState.IDLE]
-    assert [want.id for want in world.queries.wants_named("the-year")] == list(outcome.want_ids)
+    assert [want.id for want in world.queries.wants.named("the-year")] == list(outcome.want_ids)
 
 
 def test_the_fields_of_a_want_are_kept(world):
@@ -245,7 +245,7 @@ def test_a_build_that_a_waiting_ref_misses_is_kept_when_its_own_want_is_canceled
 
     world.cancel_want(theirs, terminate=True)
 
-    assert world.queries.job_run(job_run).state is (JobRunState.RUNNING if running else JobRunState.QUEUED)
+    assert world.queries.job_runs.get(job_run).state is (JobRunState.RUNNING if running else JobRunState.QUEUED)
     assert len(world.derivative_wants("c")) == 1
 
 

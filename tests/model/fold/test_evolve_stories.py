@@ -33,5 +33,5 @@ def test_four_wants_and_a_dep_miss(make_world):
     assert {world.want_state(want) for want in wants} == {_W.BUILDING}
     world.succeed("beta", inputs=["alpha"])
     assert {world.want_state(want) for want in [*wants, late]} == {_W.SUCCESSFUL}
-    assert [instance.state for instance in world.queries.history("beta")] == [_I.UP_FOR_RETRY, _I.LIVE]
+    assert [instance.state for instance in world.queries.instances.history("beta")] == [_I.UP_FOR_RETRY, _I.LIVE]
     assert world.uuid("beta") != missed

@@ -46,7 +46,7 @@ def test_a_want_for_what_failed_upstream_already_has_the_others_built(month):
     month.miss("month", *DAYS)
     month.fail("day@1")
     month.clock.turn(60.0)
-    expiring, _ = month.queries.overdue_wants(month.clock.now, 100)
+    expiring, _ = month.queries.wants.overdue(month.clock.now, 100)
     month.handle(c.ExpireWants(want_ids=tuple(expiring)))
     assert month.due() == []
 

@@ -54,16 +54,16 @@ class Compared(RuleBasedStateMachine):
     @invariant()
     def they_look_the_same(self):
         states = {ref: row.state for ref, row in self.naive.refs.items()}
-        assert self.world.queries.states(REFS) == states
+        assert self.world.queries.canonical.states(REFS) == states
         assert self.world.due() == self.naive.due()
         for ref, row in self.naive.refs.items():
-            needs = self.world.queries.learned_inputs([ref], self.world.clock.now)
+            needs = self.world.queries.planning.learned_inputs([ref], self.world.clock.now)
             coming = set(filter(self.naive.is_coming, self.naive.learned[ref]))
             assert {need.ref for need in needs} == coming
             if row.cycle:
                 reason = f"a cycle of dep misses: {' → '.join((*row.cycle, row.cycle[0]))}"
                 assert self.world.canonical(ref).reason == reason
-        paused = self.world.queries.paused(REFS, self.world.clock.now)
+        paused = self.world.queries.planning.paused(REFS, self.world.clock.now)
         assert set(paused) == set(filter(self.naive.is_paused, REFS))
 
     def teardown(self):

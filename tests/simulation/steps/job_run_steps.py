@@ -69,7 +69,7 @@ class JobRunSteps(WantSteps):
     @rule(ref=a_ref, fate=st.sampled_from(Fate))
     def lose(self, ref, fate):
         if job_run := self.job_run(ref):
-            launch_id = self.world.queries.job_run(job_run).launch_id
+            launch_id = self.world.queries.job_runs.get(job_run).launch_id
             command = c.LoseLaunches(launch_ids=(launch_id,), reason="its process is gone", fate=fate)
             self.both(command, job_runs.lose(self.naive, launch_id, fate.value))
 

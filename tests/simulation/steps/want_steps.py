@@ -48,7 +48,7 @@ class WantSteps(Compared):
     @rule(records_late=st.booleans(), expires=st.booleans())
     def a_tick_looks_at_the_clock(self, records_late, expires):
         """Rule 11.1: it records the wants that are late or whose TTL has ended."""
-        expiring, late = self.world.queries.overdue_wants(self.world.clock.now, 1000)
+        expiring, late = self.world.queries.wants.overdue(self.world.clock.now, 1000)
         if records_late and late:
             self.world.handle(c.MissSlas(want_ids=tuple(late)))
             for want in wants.late(self.naive):
@@ -75,7 +75,7 @@ class WantSteps(Compared):
 
     @invariant()
     def their_wants_look_the_same(self):
-        views = {view.id: view for view in self.world.queries.wants(most=100_000)}
+        views = {view.id: view for view in self.world.queries.wants.newest(most=100_000)}
         for want_id, want in self.wants:
             view = views[want_id]
             assert (view.state, view.sla_missed_at is not None) == (want.state, want.is_late)
@@ -91,7 +91,7 @@ class WantSteps(Compared):
 
     @invariant()
     def the_same_wants_are_late(self):
-        expiring, late = self.world.queries.overdue_wants(self.world.clock.now, 1000)
+        expiring, late = self.world.queries.wants.overdue(self.world.clock.now, 1000)
         ids = {id(want): want_id for want_id, want in self.wants}
         assert set(late) == {ids.get(id(want)) for want in wants.late(self.naive)}
         overdue = wants.overdue(self.naive)

@@ -175,7 +175,7 @@ def test_a_reader_during_a_rebuild_of_the_tables_sees_all_or_waits(small):
             with elsewhere.reading() as connection:
                 connection.execute("SELECT 1").fetchall()
                 seen.update(connection.execute("SELECT count(*) FROM databuild_refs WHERE state = 'Live'").fetchone())
-            seen.add(len([state for state in queries.states(["a", "b"]).values() if state is not None]))
+            seen.add(len([state for state in queries.canonical.states(["a", "b"]).values() if state is not None]))
 
     looker = threading.Thread(target=look)
     looker.start()

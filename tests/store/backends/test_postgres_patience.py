@@ -77,7 +77,7 @@ def test_a_silent_server_ends_a_question_too(world, line):
     line.carries.clear()
 
     with pytest.raises(StoreSilent, match="does not answer"):
-        world.queries.head()
+        world.queries.events.head()
 
 
 def test_a_new_process_gives_up_on_a_silent_server(url, line):

@@ -70,7 +70,7 @@ def test_a_command_waits_for_a_server_that_restarts(world, server, how):
 
 def test_questions_and_heartbeats_wait_for_a_server_that_restarts(world, server):
     with restarting(server, signal.SIGQUIT):
-        head = world.queries.head()
+        head = world.queries.events.head()
         world.engine.beat(["launch"])
 
     assert head.seq == world.seq

@@ -68,7 +68,7 @@ def test_a_process_does_not_go_on_with_a_file_that_was_taken_from_its_path(on_di
 
     # The file is back, and has lost nothing.
     os.replace(tmp_path / "moved.db", tmp_path / "build.db")
-    assert Queries(on_disk.store).head().seq == n_events
+    assert Queries(on_disk.store).events.head().seq == n_events
 
 
 @pytest.mark.parametrize("begins", ["beside a writer", "at rest"])
@@ -110,14 +110,14 @@ def test_a_file_whose_path_begins_with_two_slashes_can_be_read_alone(on_disk, tm
 
 def test_a_backup_during_a_write_is_a_sound_copy_of_what_was_committed(on_disk, tmp_path):
     on_disk.want("a")
-    n_events = on_disk.engine.queries.head().seq
+    n_events = on_disk.engine.queries.events.head().seq
 
     with on_disk.store.writing():
         copied = on_disk.store.database.backup(f"{tmp_path}/copy.db")
     on_disk.want("b")
 
     copy = open_store(f"sqlite:///{tmp_path}/copy.db")
-    assert copied == n_events == Queries(copy).head().seq
+    assert copied == n_events == Queries(copy).events.head().seq
     assert check(copy, deep=True) == []
 
 
@@ -152,7 +152,7 @@ def test_tables_of_another_version_are_refused_until_they_are_rebuilt(on_disk):
     rebuild(Store(on_disk.store.url, check_projections=False))
 
     again = World(url=on_disk.store.url)
-    assert again.queries.states(["a"]) == on_disk.queries.states(["a"])
+    assert again.queries.canonical.states(["a"]) == on_disk.queries.canonical.states(["a"])
     again.store.close()
 
 

@@ -72,7 +72,7 @@ def test_processes_racing_for_refs_build_each_exactly_once(make_world, shared_ur
     won = raced(race, shared_url, how)
 
     assert sorted(won) == sorted(REFS)
-    assert [len(world.queries.history(ref)) for ref in REFS] == [1] * len(REFS)
+    assert [len(world.queries.instances.history(ref)) for ref in REFS] == [1] * len(REFS)
 
 
 ARC = dataset("woken", "days", keys=[str(day) for day in range(12)], subscribe=["days"])
@@ -93,4 +93,4 @@ def test_orchestrators_racing_to_fire_arcs_fire_each_exactly_once(make_world, sh
 
     woken = [f"woken@{day}" for day in range(12)]
     assert sorted(lots) == sorted(woken)
-    assert [len(world.queries.wants_of_ref(ref)) for ref in woken] == [1] * len(woken)
+    assert [len(world.queries.wants.of_ref(ref)) for ref in woken] == [1] * len(woken)

@@ -19,7 +19,7 @@ def but_for_reasons(canonical):
 
 
 def all_at(world, ref, seq):
-    return world.queries.canonical_at([ref], seq)[ref]
+    return world.queries.canonical.at([ref], seq)[ref]
 
 
 def all_now(world, ref):
@@ -27,7 +27,7 @@ def all_now(world, ref):
 
 
 def remove(world, ref):
-    uuids = tuple(instance.uuid for instance in world.queries.history(ref))
+    uuids = tuple(instance.uuid for instance in world.queries.instances.history(ref))
     if uuids:
         world.handle(c.RemoveManifests(uuids=uuids, reason="enough of it", tainted=True))
 
@@ -45,7 +45,7 @@ def test_what_was_removed_since_was_there_then(world, manifest):
     assert all_at(world, "a", was_live) == live
     assert all_at(world, "a", removed - 1).manifest_state == manifest.state
     assert all_at(world, "a", removed).manifest_state == "removed"
-    assert world.queries.removed([live.uuid, "no such instance"]) == {live.uuid}
+    assert world.queries.instances.removed([live.uuid, "no such instance"]) == {live.uuid}
 
 
 def test_a_dataset_of_then_has_the_refs_of_then(world):
@@ -54,7 +54,7 @@ def test_a_dataset_of_then_has_the_refs_of_then(world):
     world.taint("days@1")
     world.live("days@3", "a")
 
-    found = world.queries.canonical_of_dataset_at("days", then)
+    found = world.queries.canonical.of_dataset_at("days", then)
 
     assert [(entry.ref, entry.state) for entry in found] == [
         ("days@1", InstanceState.LIVE),
@@ -68,27 +68,27 @@ def test_the_last_change_says_when_an_instance_came_into_its_state(world):
     world.clock.turn(60)
     world.taint("a")
 
-    assert world.queries.last_change(uuid) == (InstanceState.TAINTED, world.seq, live_at + 60)
-    assert world.queries.last_change(uuid, live_seq) == (InstanceState.LIVE, live_seq, live_at)
-    assert world.queries.last_change(uuid, 1) is None
-    assert world.queries.last_change("no such instance") is None
+    assert world.queries.instances.last_change(uuid) == (InstanceState.TAINTED, world.seq, live_at + 60)
+    assert world.queries.instances.last_change(uuid, live_seq) == (InstanceState.LIVE, live_seq, live_at)
+    assert world.queries.instances.last_change(uuid, 1) is None
+    assert world.queries.instances.last_change("no such instance") is None
 
 
 def test_a_time_means_the_last_event_that_had_happened_by_then(world):
     """Rule 3.1: times never go back, and several events may have the same."""
-    first = world.queries.time_of(1)
+    first = world.queries.events.time_of(1)
     world.clock.turn(10)
     world.live("a")
     seq, at = world.seq, world.clock.now
     world.clock.turn(10)
     world.live("b")
 
-    assert world.queries.seq_at(first - 1) == 0
-    assert world.queries.seq_at(at) == seq
-    assert world.queries.seq_at(at + 5) == seq
-    assert world.queries.seq_at(at + 10) == world.seq
-    assert world.queries.seq_at(at + 10_000) == world.seq
-    assert world.queries.time_of(world.seq + 1) is None
+    assert world.queries.events.seq_at(first - 1) == 0
+    assert world.queries.events.seq_at(at) == seq
+    assert world.queries.events.seq_at(at + 5) == seq
+    assert world.queries.events.seq_at(at + 10) == world.seq
+    assert world.queries.events.seq_at(at + 10_000) == world.seq
+    assert world.queries.events.time_of(world.seq + 1) is None
 
 
 WORDS = {

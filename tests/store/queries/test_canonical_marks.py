@@ -25,7 +25,7 @@ def world() -> Iterator[World]:
 
 
 def test_a_marked_ref_has_its_state_its_manifest_and_its_wish(world: World) -> None:
-    found = {marked.ref: marked for marked in world.queries.marked([f"day@{day}" for day in DAYS])}
+    found = {marked.ref: marked for marked in world.queries.canonical.marked([f"day@{day}" for day in DAYS])}
 
     assert {ref: (marked.state, marked.manifest_state, marked.is_wanted) for ref, marked in found.items()} == {
         "day@2023-01-30": (InstanceState.LIVE, "complete", False),
@@ -36,7 +36,7 @@ def test_a_marked_ref_has_its_state_its_manifest_and_its_wish(world: World) -> N
 
 
 def test_groups_count_the_refs_of_one_dataset_by_the_beginning_of_their_keys(world: World) -> None:
-    found = sorted(world.queries.marked_groups("day", 7), key=lambda group: group.beginning)
+    found = sorted(world.queries.canonical.marked_groups("day", 7), key=lambda group: group.beginning)
 
     assert found == [
         MarkedGroup("2023-01", InstanceState.LIVE, False, 2),
@@ -48,10 +48,10 @@ def test_the_instances_built_from_an_instance_are_found_from_its_side(world: Wor
     world.succeed("sum", inputs=["day@2023-01-30", "day@2023-01-31"])
     used, unused = world.uuid("day@2023-01-30"), world.uuid("day_long@2023-01-30")
 
-    n, built = world.queries.built_from(used, 10)
+    n, built = world.queries.instances.built_from(used, 10)
 
     assert (n, [instance.uuid for instance in built]) == (1, [world.uuid("sum")])
-    assert world.queries.built_from(unused, 10) == (0, [])
-    assert [found.uuid for found in world.queries.instances_named([unused, used, "none"])] == [used, unused]
-    assert (used, world.uuid("sum")) in world.queries.inputs_of([world.uuid("sum"), unused], 10)
-    assert len(world.queries.inputs_of([world.uuid("sum")], 1)) == 1
+    assert world.queries.instances.built_from(unused, 10) == (0, [])
+    assert [found.uuid for found in world.queries.instances.named([unused, used, "none"])] == [used, unused]
+    assert (used, world.uuid("sum")) in world.queries.instances.inputs_of([world.uuid("sum"), unused], 10)
+    assert len(world.queries.instances.inputs_of([world.uuid("sum")], 1)) == 1

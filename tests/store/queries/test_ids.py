@@ -25,9 +25,9 @@ def test_each_kind_of_id_is_found_by_its_end(world):
     world.live("a")
     want = world.want("b")
     world.taint("a")
-    instance = world.queries.instance(world.uuid("a"))
-    (taint,) = world.queries.taints_of(instance.uuid)
-    (known,) = world.queries.wants_named(want)
+    instance = world.queries.instances.get(world.uuid("a"))
+    (taint,) = world.queries.instances.taints_of(instance.uuid)
+    (known,) = world.queries.wants.named(want)
 
     for kind, id in (
         (IdKind.WANT, want),
@@ -37,36 +37,36 @@ def test_each_kind_of_id_is_found_by_its_end(world):
         (IdKind.INSTANCE, instance.uuid),
         (IdKind.TAINT, taint.taint_id),
     ):
-        assert world.queries.full_id(kind, id) == id
-        assert world.queries.full_id(kind, id[-SHORT_ID:]) == id
+        assert world.queries.ids.full(kind, id) == id
+        assert world.queries.ids.full(kind, id[-SHORT_ID:]) == id
 
 
 def test_an_end_that_several_ids_have_is_refused_with_the_candidates(world):
     numbers = count(1)
     world.engine.new_id = lambda: f"0193a5b2-7c00-7abc-{next(numbers):04x}-000000000abc"
     world.engine.handle(c.CreateWants(wants=tuple((name,) for name in "abcdefg")))
-    wants = [want.id for want in world.queries.wants()]
+    wants = [want.id for want in world.queries.wants.newest()]
 
     with pytest.raises(AmbiguousId) as refused:
-        world.queries.full_id(IdKind.WANT, "00000abc")
+        world.queries.ids.full(IdKind.WANT, "00000abc")
 
     assert refused.value.message.endswith(" and 3 more.")
     assert wants[-1] in refused.value.message
-    assert world.queries.full_id(IdKind.WANT, wants[0][-17:]) == wants[0]
+    assert world.queries.ids.full(IdKind.WANT, wants[0][-17:]) == wants[0]
 
 
 @pytest.mark.parametrize("kind", list(IdKind))
 def test_an_unknown_id_is_refused_with_ids_like_it(world, kind):
     world.live("a")
     world.taint("a")
-    (known, *_) = world.queries._newest(kind)
+    (known, *_) = world.queries.ids._newest(kind)
     mistyped = known[:-1] + ("0" if known[-1] != "0" else "1")
 
     with pytest.raises(NotFound) as refused:
-        world.queries.full_id(kind, mistyped)
+        world.queries.ids.full(kind, mistyped)
 
     with pytest.raises(NotFound) as end_refused:
-        world.queries.full_id(kind, mistyped[-SHORT_ID:])
+        world.queries.ids.full(kind, mistyped[-SHORT_ID:])
 
     assert refused.value.message == f"There is no {kind.value} {mistyped!r}."
     assert known in refused.value.advice
@@ -79,16 +79,16 @@ def test_a_text_that_is_shorter_or_no_id_names_none(world):
 
     for text in ("", want[-4:], "%", "_" * SHORT_ID, "a@b"):
         with pytest.raises(NotFound):
-            world.queries.full_id(IdKind.WANT, text)
+            world.queries.ids.full(IdKind.WANT, text)
 
 
 def test_the_beginning_of_an_id_is_refused_with_the_ids_that_begin_so(world):
     numbers = count(1)
     world.engine.new_id = lambda: f"0193a5b2-7c00-7abc-{next(numbers):04x}-000000000abc"
     world.engine.handle(c.CreateWants(wants=(("a",),)))
-    (want,) = [want.id for want in world.queries.wants()]
+    (want,) = [want.id for want in world.queries.wants.newest()]
 
     with pytest.raises(
         NotFound, match="It is the beginning of 0193a5b2-7c00-7abc-.*: give the end of the id, or all of it"
     ):
-        world.queries.full_id(IdKind.WANT, want[:SHORT_ID])
+        world.queries.ids.full(IdKind.WANT, want[:SHORT_ID])

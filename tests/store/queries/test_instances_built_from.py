@@ -24,12 +24,12 @@ def used(world: World) -> str:
 def test_the_live_refs_built_from_a_ref_are_counted_in_full_or_up_to_a_bound(
     world: World, used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_full = world.queries.n_live_built_from(["a"], [used])
-    same = world.queries.live_built_from(["a"], [used])
+    in_full = world.queries.instances.n_live_built_from(["a"], [used])
+    same = world.queries.instances.live_built_from(["a"], [used])
     monkeypatch.setattr(instances, "MAX_COUNTED", 1)
 
     assert (in_full, same) == (3, 3)
-    assert world.queries.live_built_from(["a"], [used]) == 2
+    assert world.queries.instances.live_built_from(["a"], [used]) == 2
 
 
 def test_a_walk_that_finds_few_live_refs_goes_on_to_its_end(
@@ -37,17 +37,17 @@ def test_a_walk_that_finds_few_live_refs_goes_on_to_its_end(
 ) -> None:
     monkeypatch.setattr(instances, "MAX_WALKED", 2)
 
-    assert world.queries.live_built_from(["a"], [used]) == 3
+    assert world.queries.instances.live_built_from(["a"], [used]) == 3
 
 
 def test_of_many_consumers_the_first_by_ref_are_those_created_first(
     world: World, used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    all_of_them = [instance.uuid for instance in world.queries.built_from(used, 10)[1]]
+    all_of_them = [instance.uuid for instance in world.queries.instances.built_from(used, 10)[1]]
     monkeypatch.setattr(instances, "MAX_COUNTED", 1)
     monkeypatch.setattr(instances, "MAX_SORTED", 2)
 
-    n, found = world.queries.built_from(used, 10)
+    n, found = world.queries.instances.built_from(used, 10)
 
     assert len(all_of_them) == 3
     assert (n, [instance.uuid for instance in found]) == (2, all_of_them[:2])
@@ -55,13 +55,13 @@ def test_of_many_consumers_the_first_by_ref_are_those_created_first(
 
 def test_what_was_built_from_an_earlier_instance_is_found_along_the_chain(world: World, used: str) -> None:
     """Rule 4.6: `databuild build --downstream`"""
-    before = world.queries.live_from_earlier(["a"])
+    before = world.queries.instances.live_from_earlier(["a"])
     world.taint("a", reason="again")
-    while_tainted = world.queries.live_from_earlier(["a"])
+    while_tainted = world.queries.instances.live_from_earlier(["a"])
     world.succeed("a")
-    replaced = world.queries.live_from_earlier(["a"])
+    replaced = world.queries.instances.live_from_earlier(["a"])
     world.taint("b", reason="again")
     world.succeed("b", inputs=["a"])
 
     assert (before, while_tainted, replaced) == ([], ["b", "c", "d"], ["b", "c", "d"])
-    assert world.queries.live_from_earlier(["a"]) == ["c", "d"], "d has the rows of a by the earlier b"
+    assert world.queries.instances.live_from_earlier(["a"]) == ["c", "d"], "d has the rows of a by the earlier b"

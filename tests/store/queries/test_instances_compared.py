@@ -14,12 +14,12 @@ def test_the_graph_of_an_earlier_event_has_no_later_fact(world):
     built = world.seq
     world.taint("a")
     world.live("a")
-    now, at = world.seq, world.queries
+    now, then = world.seq, world.queries.instances
 
-    assert at.inputs_at([second], 5, made) == []
-    assert at.inputs_at([second], 5, built) == at.uses_at([first], 5, built) == [(first, second)]
-    assert [at.n_live_built_from_at(first, seq) for seq in (made, built, now)] == [0, 1, 1]
-    seen = [at.instances_at([first, second], seq) for seq in (made, built, now)]
+    assert then.inputs_at([second], 5, made) == []
+    assert then.inputs_at([second], 5, built) == then.uses_at([first], 5, built) == [(first, second)]
+    assert [then.n_live_built_from_at(first, seq) for seq in (made, built, now)] == [0, 1, 1]
+    seen = [then.at([first, second], seq) for seq in (made, built, now)]
     assert [[(one.ref, one.state, one.canonical) for one in found] for found in seen] == [
         [("a", InstanceState.LIVE, True)],
         [("a", InstanceState.LIVE, True), ("b", InstanceState.LIVE, True)],
@@ -34,14 +34,14 @@ def test_inputs_of_two_instances_differ_by_ref(world):
     new, b = world.succeed("a"), world.succeed("b")
     second = world.succeed("c", inputs=["a", "b"])
 
-    counts, pairs = world.queries.input_differences(first, second, 5)
+    counts, pairs = world.queries.instances.input_differences(first, second, 5)
     assert counts == InputCounts(added=1, removed=0, replaced=1)
     assert pairs == [InputPair("a", old, new, False), InputPair("b", None, b, False)]
-    counts, pairs = world.queries.input_differences(second, first, 1)
+    counts, pairs = world.queries.instances.input_differences(second, first, 1)
     assert (counts, len(pairs)) == (InputCounts(added=0, removed=1, replaced=1), 1)
-    assert world.queries.input_differences(first, first, 5) == (InputCounts(0, 0, 0), [])
-    assert world.queries.n_inputs_of([first, second, b]) == {first: 1, second: 2}
-    assert world.queries.data_facts([first, "none"]) == {
+    assert world.queries.instances.input_differences(first, first, 5) == (InputCounts(0, 0, 0), [])
+    assert world.queries.instances.n_inputs_of([first, second, b]) == {first: 1, second: 2}
+    assert world.queries.instances.data_facts([first, "none"]) == {
         first: DataFacts(files=1, rows=10, bytes=100, manifest_state="complete")
     }
 
@@ -49,9 +49,9 @@ def test_inputs_of_two_instances_differ_by_ref(world):
 def test_a_want_has_the_first_of_its_refs(world):
     want = world.want("a", "b", "c")
 
-    (few,) = world.queries.cut_wants(WantFilter(ref="b"), most=9, most_refs=2)
-    n, page = world.queries.refs_of_wants(want, 2, 1)
+    (few,) = world.queries.wants.newest_cut(WantFilter(ref="b"), most=9, most_refs=2)
+    n, page = world.queries.wants.refs_of(want, 2, 1)
 
     assert (few.refs, few.n_refs, few.is_cut) == (("a", "b"), 3, True)
     assert (n, [(one.ref, one.want_id) for one in page]) == (3, [("b", want), ("c", want)])
-    assert world.queries.refs_of_wants("none", 5) == (0, [])
+    assert world.queries.wants.refs_of("none", 5) == (0, [])

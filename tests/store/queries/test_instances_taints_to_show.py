@@ -16,7 +16,7 @@ def world():
 
 
 def shown(world, *refs):
-    return {ref: taint.reason for ref, taint in world.queries.taints_to_show(refs).items()}
+    return {ref: taint.reason for ref, taint in world.queries.instances.taints_to_show(refs).items()}
 
 
 def test_the_newest_taint_in_force_is_the_reason(world):
@@ -56,7 +56,11 @@ def test_tainted_refs_are_counted_and_the_first_named(world):
     world.live("b")
     world.taint("a", "b", reason="wrong")
 
-    assert world.queries.tainted_refs(["a", "b", "c"], 1) == {"a": (1, ("a",)), "b": (1, ("b",)), "c": (0, ())}
+    assert world.queries.instances.tainted_refs(["a", "b", "c"], 1) == {
+        "a": (1, ("a",)),
+        "b": (1, ("b",)),
+        "c": (0, ()),
+    }
 
 
 def test_the_refs_of_a_taint_are_those_whose_canonical_instance_it_names(world):
@@ -66,7 +70,7 @@ def test_the_refs_of_a_taint_are_those_whose_canonical_instance_it_names(world):
 
     world.live("a")
 
-    assert world.queries.tainted_by(taint_id) == ("b",)
+    assert world.queries.instances.tainted_by(taint_id) == ("b",)
 
 
 def test_an_instance_was_built_for_the_wants_that_were_open_when_it_became_live(world):
@@ -75,10 +79,10 @@ def test_an_instance_was_built_for_the_wants_that_were_open_when_it_became_live(
     world.clock.turn(1)
     world.want("a")
 
-    found = world.queries.origins([world.uuid("a")])
+    found = world.queries.wants.origins([world.uuid("a")])
 
-    before, _ = world.queries.wants_of_ref("a")
-    (run,) = world.queries.job_runs_named([world.canonical("a").job_run]).values()
+    before, _ = world.queries.wants.of_ref("a")
+    (run,) = world.queries.job_runs.named([world.canonical("a").job_run]).values()
     assert found == {world.uuid("a"): (run.ended_at - run.started_at, [before.id])}
 
 
@@ -88,7 +92,7 @@ def test_events_are_picked_by_type_within_a_stretch_of_the_log(world):
     first = world.seq
     world.taint("a", reason="two")
 
-    found = world.queries.events_named(["TaintCreated"], 0, first)
+    found = world.queries.events.named(["TaintCreated"], 0, first)
 
     assert [event.fact.reason for event in found] == ["one"]
 
@@ -98,7 +102,7 @@ def test_one_question_finds_the_end_of_the_log_and_whether_there_is_news(world):
     before = world.seq
     world.taint("a", reason="one")
 
-    assert world.queries.news(["TaintCreated"], before) == (world.queries.head(), True)
-    assert world.queries.news(["TaintCreated"], world.seq) == (world.queries.head(), False)
-    assert world.queries.news(["WantCanceled"], before) == (world.queries.head(), False)
-    assert World().queries.news(["WantCanceled"], 0) == ((0, 0.0), False)
+    assert world.queries.events.news(["TaintCreated"], before) == (world.queries.events.head(), True)
+    assert world.queries.events.news(["TaintCreated"], world.seq) == (world.queries.events.head(), False)
+    assert world.queries.events.news(["WantCanceled"], before) == (world.queries.events.head(), False)
+    assert World().queries.events.news(["WantCanceled"], 0) == ((0, 0.0), False)

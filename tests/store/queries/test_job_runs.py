@@ -17,7 +17,7 @@ def test_each_job_run_of_a_launch_names_its_own_instances():
     world.start("a", "b")
     world.start("c", "d", together=True)
 
-    named = {job_run.refs: job_run.instances for job_run in world.queries.job_runs()}
+    named = {job_run.refs: job_run.instances for job_run in world.queries.job_runs.newest()}
 
     assert named == {
         ("a",): (world.uuid("a"),),
@@ -34,7 +34,7 @@ def test_an_instance_names_the_one_created_before_it_in_any_state_of_both():
     world.taint("a", reason="wrong")
     world.start("a")
 
-    history = world.queries.history("a")
+    history = world.queries.instances.history("a")
 
     assert [instance.previous_uuid for instance in history] == [None, history[0].uuid, history[1].uuid]
 
@@ -44,7 +44,7 @@ def test_a_skipped_job_run_has_no_instances():
     world.live("a")
     world.claim("a", by_person=False)
 
-    (skipped, _) = world.queries.job_runs()
+    (skipped, _) = world.queries.job_runs.newest()
 
     assert (skipped.state, skipped.instances) == (JobRunState.SKIPPED, ())
 
@@ -60,7 +60,7 @@ def test_job_runs_are_found_by_state_job_ref_and_time():
     world.start("b")
 
     def found(**which):
-        return [(run.refs, run.state.value) for run in world.queries.job_runs(JobRunFilter(**which))]
+        return [(run.refs, run.state.value) for run in world.queries.job_runs.newest(JobRunFilter(**which))]
 
     failed, live, running = (("a",), "Failed"), (("a",), "Succeeded"), (("b",), "Running")
     assert found() == [running, live, failed]
@@ -71,4 +71,4 @@ def test_job_runs_are_found_by_state_job_ref_and_time():
     assert found(since=began) == found(of_newest=2) == [running, live]
     assert found(of_newest=3) == found()
     with pytest.raises(NotFound, match="job with a job run"):
-        world.queries.check_job("c")
+        world.queries.job_runs.check_job("c")

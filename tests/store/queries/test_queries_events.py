@@ -5,7 +5,7 @@ from __future__ import annotations
 from databuild_dagster.model.command_ids import with_fingerprint
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.store.log import Head
-from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.queries import EventQueries
 from tests.support.catalog import dataset
 from tests.support.world import World
 
@@ -19,7 +19,7 @@ def test_an_event_within_a_command_leads_to_the_end_of_the_command():
     missed = world.seq
     world.handle(CreateWants(wants=(("orders",),)), command_id=with_fingerprint("asked", ["orders"]))
 
-    ends = [world.queries.end_of_command(seq) for seq in range(before, world.seq + 1)]
+    ends = [world.queries.events.end_of_command(seq) for seq in range(before, world.seq + 1)]
 
     assert missed == before + 2
     assert ends == [before, missed, missed, world.seq]
@@ -30,7 +30,7 @@ def test_the_end_of_the_last_command_is_found_in_one_look_at_the_log():
     world = World([dataset("orders")])
     last = world.seq
 
-    class Meanwhile(Queries):
+    class Meanwhile(EventQueries):
         def head(self) -> Head:
             world.want("orders")
             return super().head()

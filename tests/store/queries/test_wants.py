@@ -21,8 +21,8 @@ def world():
 
 def refs(world, **fields):
     which = WantFilter(**fields)
-    found = world.queries.wants(which)
-    assert world.queries.n_wants(which) == len(found)
+    found = world.queries.wants.newest(which)
+    assert world.queries.wants.count(which) == len(found)
     return [want.refs for want in found]
 
 
@@ -49,10 +49,10 @@ def test_the_newest_derivative_want_of_a_ref_is_found_while_it_is_open_or_failed
     world.want("a", "b")
     world.miss("a", "b")
     (derivative,) = world.derivative_wants("b")
-    assert [want.id for want in world.queries.derivative_wants(["a", "b"])] == [derivative.id]
+    assert [want.id for want in world.queries.wants.derivative(["a", "b"])] == [derivative.id]
 
     world.fail("b")
-    assert [want.state for want in world.queries.derivative_wants(["b"])] == [WantState.FAILED]
+    assert [want.state for want in world.queries.wants.derivative(["b"])] == [WantState.FAILED]
 
 
 def test_wants_are_listed_as_of_an_earlier_event(world):
@@ -64,7 +64,7 @@ def test_wants_are_listed_as_of_an_earlier_event(world):
     assert refs(world, open_only=True) == [("b",)]
     assert refs(world, open_only=True, seq=first) == [("a",)]
     assert refs(world, states=(WantState.SUCCESSFUL,), seq=first) == []
-    (then,) = world.queries.wants(WantFilter(seq=first))
+    (then,) = world.queries.wants.newest(WantFilter(seq=first))
     assert then.state is WantState.IDLE
 
 
@@ -75,14 +75,14 @@ def test_a_missed_sla_is_unknown_as_of_an_earlier_event(world):
     world.handle(c.MissSlas(want_ids=(want,)))
 
     assert world.want_view(want).sla_missed_at == world.clock.now
-    assert world.queries.wants_named(want, before)[0].sla_missed_at is None
+    assert world.queries.wants.named(want, before)[0].sla_missed_at is None
 
 
 def test_a_source_that_does_not_exist_is_refused_with_a_near_name(world):
-    world.queries.check_source("schedule")
+    world.queries.wants.check_source("schedule")
 
     with pytest.raises(NotFound, match="schedul'.*schedule"):
-        world.queries.check_source("schedul")
+        world.queries.wants.check_source("schedul")
 
 
 def test_the_newest_wants_alone_are_looked_at_for_any_filter(world):
@@ -90,9 +90,9 @@ def test_the_newest_wants_alone_are_looked_at_for_any_filter(world):
     world.cancel_want(world.want("sales@2"))
     world.want("a")
 
-    of_two = world.queries.want_before_newest(2)
+    of_two = world.queries.wants.before_newest(2)
 
-    assert world.queries.want_before_newest(3) is None
+    assert world.queries.wants.before_newest(3) is None
     assert refs(world, after_id=of_two) == [("a",), ("sales@2",)]
     assert refs(world, after_id=of_two, asset="sales") == [("sales@2",)]
     assert refs(world, open_only=True, asset="sales") == [("sales@1",)]
@@ -104,8 +104,8 @@ def test_the_states_in_a_request_are_those_of_its_wants_now_and_then(world):
     then = world.seq
     world.live("a")
 
-    now = world.queries.states_in_requests([request])
+    now = world.queries.wants.states_in_requests([request])
 
     assert sorted(state.value for _, state in now) == ["Idle", "Successful"]
-    assert world.queries.states_in_requests([request], then) == [(request, WantState.IDLE)]
-    assert world.queries.states_in_requests([request], then - 1) == []
+    assert world.queries.wants.states_in_requests([request], then) == [(request, WantState.IDLE)]
+    assert world.queries.wants.states_in_requests([request], then - 1) == []

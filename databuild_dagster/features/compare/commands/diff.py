@@ -34,7 +34,7 @@ def diff(ref: Ref, first: str | None, second: str | None, as_json: bool) -> None
     """
     queries = the_queries()
     canonical_of(queries, ref)
-    first, second = (text and queries.full_id(IdKind.INSTANCE, text) for text in (first, second))
+    first, second = (text and queries.ids.full(IdKind.INSTANCE, text) for text in (first, second))
     found = json_of(diff_of(queries, *instances_to_compare(queries, ref, first, second)))
     if as_json:
         emit(found)

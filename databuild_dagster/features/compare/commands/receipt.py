@@ -43,7 +43,7 @@ def receipt(selection: Selection, uuid: str | None, tag: str | None, as_json: bo
     """
     engine = the_engine()
     queries = engine.queries
-    uuid = queries.full_id(IdKind.INSTANCE, uuid) if uuid else None
+    uuid = queries.ids.full(IdKind.INSTANCE, uuid) if uuid else None
     refs = selection.refs(queries)
     if tag is not None:
         _check_tag(tag, refs)
@@ -63,7 +63,7 @@ def _receipt(store: Store, ref: Ref, uuid: str | None, tag: str | None, *, as_js
     queries = Queries(store)
     found = json_of(receipt_of(queries, ref, uuid or canonical_of(queries, ref).uuid))
     if tag is not None:
-        dataset = queries.known_dataset(asset_of(ref))
+        dataset = queries.datasets.known(asset_of(ref))
         tag_snapshot(store, dataset, the_warehouse(), found["uuid"], ref, tag, seconds=RECEIPT_SECONDS)
     refs = {entry["uuid"]: entry["ref"] for entry in found["instances"]}
     tables = _tables(store, refs)
@@ -93,7 +93,7 @@ def _receipt(store: Store, ref: Ref, uuid: str | None, tag: str | None, *, as_js
 
 
 def _tables(store: Store, refs: Mapping[str, Ref]) -> dict[str, InTable]:
-    datasets = Queries(store).datasets()
+    datasets = Queries(store).datasets.all()
     if not any(spec.table for spec in datasets.values()):
         # The warehouse of some homes is known to Dagster alone, whose import takes seconds.
         return {}

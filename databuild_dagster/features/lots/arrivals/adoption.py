@@ -111,7 +111,7 @@ class Adopter(Recorder):
         adoption = Adoption()
         found = self._found(files, refs, adoption, all_or_none=bool(partitions))
         described = self._described(found, files, allow_schema_change=allow_schema_change)
-        canonical = self.engine.queries.canonical([outside.ref for outside in described])
+        canonical = self.engine.queries.canonical.of([outside.ref for outside in described])
         for outside in described:
             self._sort(outside, canonical[outside.ref], if_live, adoption)
         if adoption.kept and if_live is IfLive.REFUSE:

@@ -89,7 +89,7 @@ class Arriver(Recorder):
             raise FilesAndEmpty(ref=ref)
         if not empty and not uris:
             raise NothingGiven(ref=ref)
-        now = self.engine.queries.canonical([ref])[ref]
+        now = self.engine.queries.canonical.of([ref])[ref]
         arrived = Arrived(ref, uuid=now.uuid, is_late=now.uuid is not None)
         if empty:
             arrived.recorded = self._emptied(ref, now, replace_all=replace_all)
@@ -160,7 +160,7 @@ def found_at(uri: str) -> list[tuple[str, int]]:
 def instances_of(engine: Engine, asset: str, ref: Ref) -> list[Manifest]:
     """The manifests of all instances of a ref, the newest first; missing manifests are left out."""
     found = []
-    for instance in reversed(engine.queries.history(ref)):
+    for instance in reversed(engine.queries.instances.history(ref)):
         if instance.manifest_uri is not None:
             try:
                 found.append(read_manifest(Warehouse.of_manifest(instance.manifest_uri, asset), asset, instance.uuid))

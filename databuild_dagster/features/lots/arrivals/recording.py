@@ -282,7 +282,7 @@ class Recorder:
 
         A manifest that exists already is of a process that ended before its event, or that is recording right now.
         """
-        at, began = datetime.now(UTC), self.engine.queries.beginning()
+        at, began = datetime.now(UTC), self.engine.queries.events.beginning()
         manifests = [self._identified(one, canonical[one.ref], began, at) for one in outside]
         created: list[Manifest] = []
         try:
@@ -291,7 +291,7 @@ class Recorder:
         except (Refused, Conflict, DiskTrouble, StorageTrouble) as error:
             # These folders hold nothing but manifests that no event names. After any other error an event may name
             # them, and `databuild gc` decides.
-            named = self.engine.queries.kept(manifest.instance_uuid for manifest in created)
+            named = self.engine.queries.instances.kept(manifest.instance_uuid for manifest in created)
             for manifest in created:
                 if manifest.instance_uuid not in named:
                     self.warehouse.remove_instance(self.dataset.asset, manifest.instance_uuid)
@@ -365,7 +365,7 @@ class Recorder:
         """Materialize in Dagster what is live here, and refs of `live_before` that an interrupted command did not show."""
         now = {one.ref: one for one in outside}
         unseen = self.not_shown(live_before)
-        left_out = self.engine.queries.canonical(unseen)
+        left_out = self.engine.queries.canonical.of(unseen)
         for ref in [*now, *unseen]:
             uuid = uuids.get(ref) or left_out[ref].uuid
             assert uuid is not None, "it is live"

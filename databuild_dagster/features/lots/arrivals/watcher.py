@@ -226,7 +226,7 @@ class Watcher:
         n_files = 0
         for start in range(0, len(intervals), MAX_LOTS_PER_QUERY):
             some = intervals[start : start + MAX_LOTS_PER_QUERY]
-            canonical = self._engine.queries.canonical([self._ref(interval) for interval in some])
+            canonical = self._engine.queries.canonical.of([self._ref(interval) for interval in some])
             for interval in some:
                 files, mark = closed[interval]
                 ref = self._ref(interval)
@@ -247,7 +247,7 @@ class Watcher:
         by = now - self._boundary.grace_seconds
         passed = list(self._windows.ended_by(self._none_empty_before, by, MAX_INTERVALS_PER_LOOK))
         candidates = [interval for interval in (*sorted(self._passed_over), *passed) if interval not in with_files]
-        canonical = self._engine.queries.canonical([self._ref(interval) for interval in candidates])
+        canonical = self._engine.queries.canonical.of([self._ref(interval) for interval in candidates])
         missing = [interval for interval in candidates if canonical[self._ref(interval)].uuid is None]
         for interval in candidates:
             if canonical[self._ref(interval)].state is InstanceState.LIVE:

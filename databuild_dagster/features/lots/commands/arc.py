@@ -46,7 +46,7 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
         listing(records, columns_of(ShownArcLot, "lot", "state", "stale"), empty=empty, as_json=as_json)
     else:
         _summarize(chosen, {asset: Counter(lot.state for lot in of_arc) for asset, of_arc in lots.items()})
-    for sentence in unknown_sources(queries.datasets().values(), chosen):
+    for sentence in unknown_sources(queries.datasets.all().values(), chosen):
         click.echo(f"Warning: {sentence}", err=True)
 
 

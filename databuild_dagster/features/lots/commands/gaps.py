@@ -81,7 +81,7 @@ def _reports(
     from databuild_dagster.features.lots.gap_ranges import chain_in_range
 
     engine = the_engine()
-    spec = engine.queries.known_dataset(asset)
+    spec = engine.queries.datasets.known(asset)
     lots = lots_of(spec)
     since, until = moment_of("--from", start, lots), moment_of("--to", end, lots)
     if since is not None and until is not None and since > until:

@@ -207,11 +207,11 @@ def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
     if dataset is None:
         if listed:
             raise click.UsageError("--list needs a DATASET.")
-        specs = sorted(queries.datasets().values(), key=lambda spec: spec.asset)
+        specs = sorted(queries.datasets.all().values(), key=lambda spec: spec.asset)
         found = [of_dataset for spec in specs if (of_dataset := lots_if_any(spec)) is not None]
         _tell([_summary(queries, of_dataset, time.time()) for of_dataset in found], as_json=as_json)
         return
-    of_dataset = lots_of(queries.known_dataset(dataset))
+    of_dataset = lots_of(queries.datasets.known(dataset))
     if as_json or listed:
         _list(_views(queries, of_dataset), of_dataset.asset, as_json=as_json)
     else:
@@ -223,7 +223,7 @@ def _views(queries: Queries, lots: Lots) -> list[LotView]:
     from databuild_dagster.bindings.registry.lot_partitions import NoLotKey
 
     found = []
-    for canonical in queries.canonical_of_dataset(lots.asset):
+    for canonical in queries.canonical.of_dataset(lots.asset):
         key = partition_key_of(canonical.ref) or ""
         try:
             found.append(LotView(lots.name_of(key), lots.start_of(key), _state(canonical), canonical))

@@ -102,7 +102,7 @@ def keep_copies(
     writer = Writer(engine.queries, Warehouse(root), location, datasets)
     until = time.monotonic() + (MAX_SECONDS if max_seconds is None else max_seconds)
     waiting, done = dict.fromkeys(cursor.waiting), set[Ref]()
-    states = engine.queries.states(waiting)
+    states = engine.queries.canonical.states(waiting)
     moved = [Step(ref, cursor) for ref in waiting if states[ref] is not InstanceState.UPSTREAM_BUILDING]
     left = chain(moved, touched_after(engine.queries, cursor, follower.last_seq(cursor)))
     after: Cursor = cursor
@@ -137,7 +137,7 @@ def cursor_of(instance: DagsterInstance, location: str) -> CopiesCursor | None:
 
 def touched_after(queries: Queries, cursor: Cursor, last_seq: int) -> Iterator[Step[Ref]]:
     """The refs touched by events that a location has not followed yet."""
-    events = queries.events_named(TOUCHING, cursor.seq, last_seq)
+    events = queries.events.named(TOUCHING, cursor.seq, last_seq)
     return steps(events, cursor, last_seq, lambda event: all_touched(queries, [event]))
 
 
@@ -153,7 +153,7 @@ class Writer:
     ) -> None:
         self._queries = queries
         self.warehouse = warehouse
-        found = queries.datasets(location).values() if datasets is None else datasets
+        found = queries.datasets.all(location).values() if datasets is None else datasets
         self.datasets = {spec.asset: spec for spec in found if not spec.kind.is_foreign}
 
     def write(self, refs: Iterable[Ref]) -> list[Ref]:
@@ -165,7 +165,7 @@ class Writer:
         left = [ref for ref in refs if asset_of(ref) in self.datasets]
         written: dict[Ref, Canonical] = {}
         for _ in range(MAX_MOVES):
-            seen = self._queries.canonical(left) if left else {}
+            seen = self._queries.canonical.of(left) if left else {}
             left = [ref for ref in left if written.get(ref) != seen[ref]]
             if not left:
                 break
@@ -198,7 +198,7 @@ class Writer:
         canonical = {
             one.ref: one.uuid for one in canonicals if one.uuid is not None and one.state is not InstanceState.LIVE
         }
-        found = self._queries.attempts_since_live(canonical) if canonical else {}
+        found = self._queries.instances.attempts_since_live(canonical) if canonical else {}
         return {
             ref: [attempt.uuid for attempt in attempts if attempt.uuid != canonical[ref]][-MOST_ATTEMPTS:]
             for ref, attempts in found.items()
@@ -339,13 +339,13 @@ def repair_lot_copies(instance: DagsterInstance) -> CopyRepair:
         for location in cursors:
             writer = Writer(engine.queries, warehouse, location)
             for refs in _portions(engine, writer):
-                seen = engine.queries.canonical(refs)
+                seen = engine.queries.canonical.of(refs)
                 put = writer.put(list(seen.values()), {folder: dict.fromkeys(paths) for folder, paths in left.items()})
                 for canonical in seen.values():
                     for folder in writer.folders_of(canonical.ref):
                         left.pop(folder, None)
                 # Again for refs that changed meanwhile.
-                writer.write([ref for ref, now in engine.queries.canonical(refs).items() if now != seen[ref]])
+                writer.write([ref for ref, now in engine.queries.canonical.of(refs).items() if now != seen[ref]])
                 n_refs, written, removed = n_refs + len(refs), written + put.written, removed + put.removed
         foreign = sorted(path for paths in left.values() for path in paths)
         remove_copies(warehouse, foreign)
@@ -357,7 +357,7 @@ def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[s
     """Warehouse to the locations whose copies are in it; without warehouses of other stores (rule 3.11)."""
     found: dict[str, dict[str, CopiesCursor]] = {}
     ownership = Ownership(engine.store)
-    for location in sorted({dataset.location for dataset in engine.queries.datasets().values()}):
+    for location in sorted({dataset.location for dataset in engine.queries.datasets.all().values()}):
         cursor = cursor_of(instance, location)
         # A copied home has the cursor of its original, which names the original's warehouse.
         if cursor is not None and ownership.may_write(Warehouse(cursor.warehouse)):
@@ -367,7 +367,7 @@ def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[s
 
 def _portions(engine: Engine, writer: Writer) -> Iterator[list[Ref]]:
     for asset in sorted(writer.datasets):
-        refs = [canonical.ref for canonical in engine.queries.canonical_of_dataset(asset)]
+        refs = [canonical.ref for canonical in engine.queries.canonical.of_dataset(asset)]
         yield from (refs[at : at + CHECKED_AT_ONCE] for at in range(0, len(refs), CHECKED_AT_ONCE))
 
 
@@ -375,7 +375,7 @@ def _wrong(
     engine: Engine, writer: Writer, refs: list[Ref], left: dict[str, set[str]] | None = None
 ) -> Iterator[tuple[Ref, dict[str, str]]]:
     """Each ref with the problems in its folders; the folders are removed from `left`."""
-    seen = engine.queries.canonical(refs) if refs else {}
+    seen = engine.queries.canonical.of(refs) if refs else {}
     before = writer.attempts_before(seen.values())
     for ref, canonical in seen.items():
         found: dict[str, str] = {}
@@ -387,5 +387,5 @@ def _wrong(
 
 def _behind(engine: Engine, cursor: CopiesCursor) -> frozenset[Ref]:
     """The refs that the next ticks will rewrite."""
-    later = touched_after(engine.queries, cursor, engine.queries.head().seq)
+    later = touched_after(engine.queries, cursor, engine.queries.events.head().seq)
     return frozenset(step.entry for step in later if step.entry is not None) | frozenset(cursor.waiting)

@@ -52,10 +52,10 @@ class StoreCollector:
                 saved.add_metric([job.job], job.seconds_saved)
         queries = Queries(self._store)
         refs = GaugeMetricFamily("databuild_refs", "Refs by dataset and canonical state.", labels=["dataset", "state"])
-        for asset, state, n in queries.ref_counts():
+        for asset, state, n in queries.datasets.ref_counts():
             refs.add_metric([asset, state], n)
         wants = GaugeMetricFamily("databuild_open_wants", "Wants that are open.")
-        wants.add_metric([], queries.n_open_wants())
+        wants.add_metric([], queries.wants.n_open())
         yield from (job_runs, rate, avoided, saved, refs, wants)
         yield from self._of_features(queries)
 

@@ -46,7 +46,7 @@ class Compact(DistributedOperation[CompactArg]):
             raise InvalidRequest(what="target_bytes", value=arg.target_bytes, why="a file has at least one byte")
         if arg.target_bytes > MAX_TARGET_BYTES:
             raise InvalidRequest(what="target_bytes", value=arg.target_bytes, why="a file has at most 1 TiB")
-        spec = resources.engine.queries.dataset(dataset)
+        spec = resources.engine.queries.datasets.get(dataset)
         if spec is not None and spec.kind.is_foreign:
             raise NotOurs(ref=dataset)
 
@@ -58,9 +58,9 @@ class Compact(DistributedOperation[CompactArg]):
         except (DataRemoved, NotOurs) as gone:
             job.mark_job_complete(detail={"skipped": gone.message})
             return
-        seen = job.engine.queries.canonical([ref])[ref]
+        seen = job.engine.queries.canonical.of([ref])[ref]
         if seen.uuid != manifest.instance_uuid:
-            if job.engine.queries.with_the_rows_of([manifest.instance_uuid]):
+            if job.engine.queries.instances.with_the_rows_of([manifest.instance_uuid]):
                 # Compacted by a process that was killed before its report.
                 _complete(job, manifest, seen.files or 0)
             else:
@@ -115,7 +115,7 @@ class Compact(DistributedOperation[CompactArg]):
             job.engine.handle(
                 InvokeMeta(statements=(do(),)), actor=str(job.operation), command_id=_command_of(job.token)
             )
-        if job.engine.queries.instance(uuid) is None:
+        if job.engine.queries.instances.get(uuid) is None:
             discard(job.warehouse, asset, uuid)
             remove_from_attempts([file.path for file in job.warehouse.attempt_files(asset, [job.token])])
         job.remove_folders()

@@ -137,7 +137,7 @@ class Validate(DistributedOperation[ValidateArg]):
             if isinstance(mark.detail, dict) and "constraints" in mark.detail
         ]
         reports = [report for _, report in found]
-        seen = resources.engine.queries.with_the_rows_of([report.instance_uuid for report in reports])
+        seen = resources.engine.queries.instances.with_the_rows_of([report.instance_uuid for report in reports])
         outdated = [report.ref for report in reports if report.instance_uuid not in seen]
         offending = [report for report in reports if not report.holds]
         summary = {
@@ -167,7 +167,7 @@ def _manifests_of(
 ) -> list[Manifest]:
     """Ordered by ref; without partitions whose data is not ours or is removed, which their jobs report."""
     pinned = {parse_ref(ref): uuid for ref, uuid in instances.items()}
-    seen = resources.engine.queries.canonical(list(pinned))
+    seen = resources.engine.queries.canonical.of(list(pinned))
     # A rebuilt partition may have other columns; its earlier instance is read with those of the others.
     found = [seen[ref] for ref, uuid in pinned.items() if uuid is not None and seen[ref].uuid == uuid]
     ours = sorted((one for one in found if one.manifest_uri is not None), key=lambda one: one.ref)
@@ -234,4 +234,4 @@ def _taint(offending: Sequence[PartitionReport], completion: Completion, resourc
         taint_id=taint_id,
     )
     resources.engine.handle(command, actor=str(completion.id), command_id=derive_partition_uuid(taint_id, "command"))
-    return list(resources.engine.queries.tainted_by(taint_id))
+    return list(resources.engine.queries.instances.tainted_by(taint_id))

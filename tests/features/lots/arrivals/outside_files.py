@@ -42,7 +42,7 @@ class OutsideFiles(DeployedWorld):
 
     def arrived(self) -> list[list[str]]:
         """The refs of each event of arrivals."""
-        facts = [event.fact for event in self.queries.events(0)]
+        facts = [event.fact for event in self.queries.events.after(0)]
         return [[arrival.ref for arrival in fact.arrivals] for fact in facts if isinstance(fact, LotArrived)]
 
     def manifests(self) -> list[Path]:
@@ -54,4 +54,4 @@ class OutsideFiles(DeployedWorld):
         return found
 
     def n_instances(self, ref: str) -> int:
-        return len(self.queries.history(ref))
+        return len(self.queries.instances.history(ref))

@@ -80,7 +80,7 @@ class Place(OutsideFiles):
             lot.ref.partition("@")[2].partition("2013-01-01-")[2][:2]: [
                 Path(file.uri).name for file in self.manifest(lot.ref).files
             ]
-            for lot in self.queries.canonical_of_dataset("flights")
+            for lot in self.queries.canonical.of_dataset("flights")
         }
 
     def manifest(self, ref: str) -> Manifest:
@@ -213,9 +213,9 @@ def test_a_local_time_that_the_clocks_show_twice_or_never_is_not_guessed(place, 
     (why,) = look.unclear.values()
     assert f"the local time {day} 02:00, which the clocks of Europe/Berlin {shown};" in why
     assert why.endswith("`databuild lot arrive flights LOT FILE` names its lot")
-    assert (list(look.unclear), [aside.reason for aside in place.queries.set_aside()]) == ([str(path)], [why])
+    assert (list(look.unclear), [aside.reason for aside in place.queries.planning.set_aside()]) == ([str(path)], [why])
     # The lots that it may be of are not empty for want of a file.
-    hours_of_day = {lot.ref.partition("@")[2][11:] for lot in place.queries.canonical_of_dataset("flights")}
+    hours_of_day = {lot.ref.partition("@")[2][11:] for lot in place.queries.canonical.of_dataset("flights")}
     assert hours_of_day.isdisjoint(waiting)
     assert len(hours_of_day) == len(hours.get_partition_keys()) - len(waiting)
 
@@ -229,7 +229,7 @@ def test_a_person_names_the_lot_of_a_file_whose_local_time_is_unclear(place):
     arriver = Arriver(place.engine, place.instance, place.datasets["flights"], place.warehouse)
     arriver.arrive("2012-10-28-02:00+0100", [str(path)])
 
-    assert (place.look(**options).unclear, place.queries.set_aside()) == ({}, [])
+    assert (place.look(**options).unclear, place.queries.planning.set_aside()) == ({}, [])
 
 
 def test_include_and_exclude_say_which_of_those_that_fit(place):
@@ -300,7 +300,7 @@ def test_an_interval_without_files_is_an_empty_lot_where_the_boundary_says_so(pl
     assert place.lots() == {"00": [], "01": ["flights_20130101T0100.parquet"], "02": [], "03": []}
     assert [column.name for column in empty.schema.columns] == ["n"]
     assert (len(look.recorded), len(again.recorded), len(next_hour.recorded)) == (3, 0, 1)
-    assert place.queries.states(["flights@2013-01-01-00:00"]).popitem()[1] is InstanceState.LIVE
+    assert place.queries.canonical.states(["flights@2013-01-01-00:00"]).popitem()[1] is InstanceState.LIVE
 
 
 # What comes again, and late
@@ -390,7 +390,7 @@ def test_why_a_file_is_held_is_a_fact_until_it_is_repaired_or_gone(place):
     """Rule 11.7"""
 
     def aside():
-        return {(aside.kind.value, Path(aside.name).name) for aside in place.queries.set_aside()}
+        return {(aside.kind.value, Path(aside.name).name) for aside in place.queries.planning.set_aside()}
 
     for name in ("flights_20130101T0500.parquet", "flights_20130101T0600.parquet", "flights_20130101T9900.parquet"):
         place.damage(name)

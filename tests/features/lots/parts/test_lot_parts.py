@@ -78,7 +78,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pd.DataFrame({"n": n, "k": [f"k{each % 3}" for each in n]}).to_parquet(landing / f"{number}.parquet")
     with module_site(NO_SPARK, numbers, factor) as site:
         site.build("factor")
-        dataset = site.engine.queries.known_dataset("numbers")
+        dataset = site.engine.queries.datasets.known("numbers")
         arriver = Arriver(site.engine, site.instance, dataset, Warehouse(warehouse_of(site.instance)))
         arriver.arrive(DAY, [str(landing)])
         yield site.instance.root_directory
@@ -149,7 +149,7 @@ def folder_of(site: Any, uuid: str, asset: str = "doubled") -> Path:
 
 
 def uuids(site: Any, ref: str) -> list[str]:
-    return [instance.uuid for instance in site.engine.queries.history(ref)]
+    return [instance.uuid for instance in site.engine.queries.instances.history(ref)]
 
 
 def fail(site: Any, calls: Calls, *bad: int, ref: str = REF) -> None:
@@ -469,7 +469,7 @@ def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy_with_spark: An
     build_again(site, ref)
 
     assert len(calls.taken()) == 4
-    (used,) = [instance for instance in site.engine.queries.history(ref) if instance.state is LIVE]
+    (used,) = [instance for instance in site.engine.queries.instances.history(ref) if instance.state is LIVE]
     assert uuids(site, "factor")[-1] in used.inputs
 
 
@@ -555,7 +555,7 @@ def test_a_lot_that_is_ended_from_outside_leaves_nothing(deploy: Any, calls: Cal
     site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=4, at_once=1)))
 
     def cancel(key: Any) -> BaseException:
-        (run,) = [run for run in site.engine.queries.job_runs(open_only=True) if REF in run.refs]
+        (run,) = [run for run in site.engine.queries.job_runs.newest(open_only=True) if REF in run.refs]
         site.engine.handle(CancelJobRuns(job_run_ids=(run.id,), reason="enough", keep_wants=False))
         halfway.set()
         return Transient("over")
@@ -583,7 +583,7 @@ def test_ended_from_outside_the_spark_work_of_every_part_stops(
         number = next(numbers_of_parts)
         begun.append(number)
         if number == 2:
-            (running,) = [run for run in site.engine.queries.job_runs(open_only=True) if ref in run.refs]
+            (running,) = [run for run in site.engine.queries.job_runs.newest(open_only=True) if ref in run.refs]
             tags.append(running.id)
             site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
         return numbers.sparkSession.sql(ENDLESS)
@@ -733,7 +733,7 @@ def test_a_split_that_turns_out_not_to_work_fails_with_what_to_do(
 
     site.build(*WRONG_SPLITS)
 
-    for name, found in site.engine.queries.canonical(WRONG_SPLITS).items():
+    for name, found in site.engine.queries.canonical.of(WRONG_SPLITS).items():
         assert found.state is FAILED
         assert WRONG_SPLITS[name][1] in str(found.reason)
 
