@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.bindings.local.result import Result, Screen
 from databuild_dagster.bindings.registry.selections import existing_refs
+from databuild_dagster.calls.contributions import Shown
 from databuild_dagster.calls.place import opened
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.why.orchestrators import Orchestrator, orchestrators_of
 from databuild_dagster.feature import rows
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
@@ -23,8 +25,6 @@ from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import counted
-from databuild_dagster.shapes.contributions import Shown
-from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
 from databuild_dagster.store.queries.planning import AsideSubject
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 

@@ -29,9 +29,10 @@ from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.state import home_to_write, the_instance
 from databuild_dagster.engine.why.awaited import process_of
+from databuild_dagster.engine.wording import when
+from databuild_dagster.model.records import error_as_json
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.fields import error_as_json, when
 
 #: Log files of builds that are kept.
 MAX_LOGS = 20

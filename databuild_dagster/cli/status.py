@@ -15,15 +15,13 @@ from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.wording import pause_in_words
+from databuild_dagster.engine.why.orchestrators import Orchestrator, outages_with_refs
+from databuild_dagster.engine.why.partitions import shown_pause
+from databuild_dagster.engine.wording import json_of, pause_in_words, when
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.fields import json_of, when
-from databuild_dagster.shapes.orchestrators import Orchestrator
-from databuild_dagster.shapes.outages import outages_with_refs
-from databuild_dagster.shapes.partitions import shown_pause
 from databuild_dagster.store.queries.planning import AsideSubject
 from databuild_dagster.store.queries.wants import WantView
 

@@ -20,10 +20,10 @@ from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
 from databuild_dagster.engine.planning import built_here
 from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.engine.why.orchestrators import outages_with_refs
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.outages import outages_with_refs
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.side_ticks import SideReport
