@@ -38,6 +38,7 @@ from bench.parts import parts
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.bindings.registry.window_keys import lots_of
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.features.lots.copies.copies import lot_folder, manifest_copy, put_copies
 from databuild_dagster.features.lots.gap_ranges import gaps_of_dataset
 from databuild_dagster.features.lots.gaps import GapReport, gap_report
@@ -45,7 +46,6 @@ from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterData
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.lots import UNITS, lot_at
 from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
-from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (

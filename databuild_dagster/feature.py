@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.declare.settings import AssetSetting, Setting
     from databuild_dagster.bindings.orchestration.duties import Duty
     from databuild_dagster.bindings.orchestration.side_ticks import SideTick
+    from databuild_dagster.calls.contributions import Check, Measure, StatusPart
     from databuild_dagster.data.keepers import OpenKeeper
     from databuild_dagster.engine.judge import Witness
     from databuild_dagster.engine.ports import Provider
-    from databuild_dagster.shapes.contributions import Check, Measure, StatusPart
     from databuild_dagster.store.invariants import Invariant
     from databuild_dagster.web.action import Action
     from databuild_dagster.web.routes import ApiRoute, Page, Probe

@@ -24,7 +24,7 @@ from tools.reach import PACKAGE, Modules
 ROOT: Final = Path(__file__).parents[1]
 FEATURES: Final = "databuild_dagster/features"
 #: The core and the faces. Their tests marked `long` start processes or Spark: a removal breaks them no other way.
-PACKAGES: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindings", "shapes", "cli", "web")
+PACKAGES: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindings", "calls", "cli", "web")
 #: The last asset of a project that `databuild init` makes, for one month.
 SMOKE_REF: Final = "monthly_revenue@2024-01-01"
 

@@ -27,8 +27,9 @@ LIMITS: Final[Mapping[str, int]] = {
     # 43,150 until the build loop could be called from Python.
     "cli.build": 43_350,
     "cli.read": 26_700,
-    # 46,400 until then, and 47,800 until the build loop moved here from the command line.
-    "core": 48_800,
+    # 46,400 until then, 47,800 until the build loop moved here from the command line, and 48,800 until the records of wants, job
+    # runs, instances and orchestrators moved here beside their queries.
+    "core": 49_600,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
     # the rest; health has 300, and `build()` and its sisters in Python 700.
     "package": 84_750,

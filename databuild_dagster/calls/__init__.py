@@ -1,1 +1,1 @@
-"""What a script or a notebook calls: a function for each verb of the command line, which prints the same results."""
+"""What a script or a notebook calls, as the command line does, and answers made from definitions and files."""

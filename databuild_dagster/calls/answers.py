@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from databuild_dagster.bindings.local.result import Answer, Screen
 from databuild_dagster.calls.place import Refs, opened
 from databuild_dagster.calls.streams import say
+from databuild_dagster.calls.taints import Tainted, taint_partitions
 from databuild_dagster.data.keepers import open_keepers
 from databuild_dagster.data.read_plan import AsOf, Moment, moment_of
 from databuild_dagster.engine.engine import Engine
@@ -20,12 +21,11 @@ from databuild_dagster.engine.why.alike import lines_of
 from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan
+from databuild_dagster.engine.why.want_report import RecordedWant, recorded_wants
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, TaintPartitions
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS
 from databuild_dagster.model.wording import counted, few_of, typed
-from databuild_dagster.shapes.taints import Tainted, taint_partitions
-from databuild_dagster.shapes.wants import RecordedWant, recorded_wants
 from databuild_dagster.store.queries.wants import WantView
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
@@ -109,8 +109,8 @@ def plan(
     Raises what a want for these refs is refused with, `CyclicInputs` and `PlanTooLarge`.
     """
     from databuild_dagster.bindings.registry.instance import warehouse_of
+    from databuild_dagster.calls.plans import plan_of
     from databuild_dagster.data.planned_reads import planned_reads
-    from databuild_dagster.shapes.plans import plan_of
     from databuild_dagster.warehouse.layout import Warehouse
 
     with opened(instance, home) as place:

@@ -7,12 +7,16 @@ from collections.abc import Collection
 import click
 
 from databuild_dagster.calls.answers import refresh_copies, tainted
+from databuild_dagster.calls.taints import Reverted, Untainted, revert_command, untaint_command, would_taint
 from databuild_dagster.cli.options import FUTURE, REF, Selection, common, names_to_pause, selection, tabular
 from databuild_dagster.cli.output import answer, count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.cli.want import warn_of_absences
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.engine.why.partitions import Resumed, paused
+from databuild_dagster.engine.why.want_report import retried
+from databuild_dagster.engine.wording import when
 from databuild_dagster.model.commands import (
     PausePartitions,
     ResumePartitions,
@@ -22,10 +26,6 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.pauses import is_whole
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.partitions import Resumed, paused
-from databuild_dagster.shapes.taints import Reverted, Untainted, revert_command, untaint_command, would_taint
-from databuild_dagster.shapes.wants import retried
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 

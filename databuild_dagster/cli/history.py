@@ -12,11 +12,11 @@ from databuild_dagster.cli.options import Selection, as_of, moment, one_by_one, 
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import Moment, store_at
+from databuild_dagster.engine.why.history import ShownInstance, history_of
+from databuild_dagster.engine.wording import when
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.history import ShownInstance, history_of
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker
 

@@ -11,12 +11,7 @@ from databuild_dagster.cli.options import REF, Count, common, tabular
 from databuild_dagster.cli.output import count, emit, listing, shown
 from databuild_dagster.cli.state import the_catalog, the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.model.records import columns_of
-from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.states import JobRunState
-from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.fields import extended, when
-from databuild_dagster.shapes.job_runs import (
+from databuild_dagster.engine.why.job_runs import (
     MAX_LOOKED_AT,
     JobRun,
     cancel_command,
@@ -26,6 +21,11 @@ from databuild_dagster.shapes.job_runs import (
     waiting_dagster_runs,
     waiting_for,
 )
+from databuild_dagster.engine.wording import when
+from databuild_dagster.model.records import columns_of, extended
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.wording import typed
 from databuild_dagster.store.queries.job_runs import EVERY_JOB_RUN, JobRunFilter
 
 #: Outputs of a job run that are printed.

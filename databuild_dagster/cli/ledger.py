@@ -8,9 +8,9 @@ from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import REF, Count, tabular
 from databuild_dagster.cli.output import listing
 from databuild_dagster.cli.state import the_store
+from databuild_dagster.engine.why.ledger import ShownEntry, entries_of_request, shown_entry
 from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.ledger import ShownEntry, entries_of_request, shown_entry
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.queries import Queries
 

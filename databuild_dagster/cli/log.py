@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from databuild_dagster.calls.contributions import Checked
 from databuild_dagster.cli.options import Count, common
 from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, Exit
@@ -22,7 +23,6 @@ from databuild_dagster.model.coordination import DELEGATION
 from databuild_dagster.model.machine import Machine, Move
 from databuild_dagster.model.operations.states import JOB, OPERATION
 from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT
-from databuild_dagster.shapes.contributions import Checked
 from databuild_dagster.store import schema
 from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable

@@ -17,9 +17,9 @@ from databuild_dagster.calls.streams import say
 from databuild_dagster.cli.output import WIDE, count, shown
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.data.read_plan import Moment, moment_of
+from databuild_dagster.engine.wording import seconds_of, time_from, time_of
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.selections import SELECTABLE
-from databuild_dagster.shapes.times import seconds_of, time_from, time_of
 from databuild_dagster.store.queries.queries import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])

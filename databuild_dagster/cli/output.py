@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.model.records import CUT, Column
 from databuild_dagster.model.wording import SHORT_ID, few_of
-from databuild_dagster.shapes.fields import json_of
 
 #: Characters of a table's line, and between two of its columns; --wide lifts the first.
 MAX_WIDTH = 100

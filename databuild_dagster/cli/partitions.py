@@ -10,6 +10,7 @@ import msgspec
 
 from databuild_dagster.bindings.registry.plain_keys import dimensions_of_time
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
+from databuild_dagster.calls.contents import NO_FILES
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.listing import details
@@ -30,7 +31,8 @@ from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance,
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.engine.why.alike import likeness_of
-from databuild_dagster.engine.wording import pause_in_words, to_resume
+from databuild_dagster.engine.why.partitions import Pause, canonical_shape, paused_refs, shown_pause
+from databuild_dagster.engine.wording import json_of, pause_in_words, to_resume
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.records import Column, columns_of
@@ -39,9 +41,6 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import DIMENSIONS, RANGE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.contents import NO_FILES
-from databuild_dagster.shapes.fields import json_of
-from databuild_dagster.shapes.partitions import Pause, canonical_shape, paused_refs, shown_pause
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
@@ -84,7 +83,7 @@ def partitions(
         found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
     if outdated:
         found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
-    paused = paused_refs(queries, [partition.ref for partition in found], then)
+    paused = paused_refs(queries, [partition.ref for partition in found], then.seq, then.at)
     keys = [partition_key_of(partition.ref) for partition in found if partition.state is not None]
     gone = the_catalog().left_out(dataset, keys) if then.seq is None else frozenset()
     records = [
@@ -150,7 +149,7 @@ def show(selection: Selection, as_of: str | None, where: Where, as_json: bool) -
 
 def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool) -> None:
     ref = canonical.ref
-    pause = paused_refs(queries, [ref], then).get(ref)
+    pause = paused_refs(queries, [ref], then.seq, then.at).get(ref)
     if then.seq is not None:
         canonical = queries.canonical.at([ref], then.seq)[ref]
         if canonical.state is None and not as_json:

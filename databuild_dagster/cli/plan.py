@@ -13,14 +13,14 @@ from rich.tree import Tree
 
 from databuild_dagster.bindings.local.result import Screen
 from databuild_dagster.calls.answers import plan_screen
+from databuild_dagster.calls.plans import plan_of, plan_shape
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, common, definitions, selection
 from databuild_dagster.cli.output import count, emit, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.fields import json_of
-from databuild_dagster.shapes.plans import plan_of, plan_shape
 
 if TYPE_CHECKING:
     from databuild_dagster.data.planned_reads import PlannedRead

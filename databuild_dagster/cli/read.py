@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
+from databuild_dagster.calls.cells import plain
 from databuild_dagster.cli.known_refs import why_not
 from databuild_dagster.cli.options import Count, Selection, as_of, moment, one_by_one, selection, tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.data.read_plan import Readable, damage_named, readable_ref
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.cells import plain
 from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import matching_rows, parsed_filter

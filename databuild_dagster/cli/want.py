@@ -31,13 +31,18 @@ from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.why.explain import Explanation
-from databuild_dagster.engine.why.want_report import find_wants, want_reports
+from databuild_dagster.engine.why.want_report import (
+    canceled_wants,
+    find_wants,
+    request_states,
+    shown_report,
+    want_reports,
+)
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import WantState
-from databuild_dagster.shapes.fields import json_of
-from databuild_dagster.shapes.wants import canceled_wants, request_states, shown_report
 from databuild_dagster.store.queries.ids import IdKind, short_id
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView

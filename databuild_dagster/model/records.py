@@ -6,10 +6,12 @@ A noun is declared once, as a `msgspec.Struct`. Its fields in their order are it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.rows import NEVER
 
+T = TypeVar("T")
 #: Characters of a message that a table shows of it, and the sign that there is more.
 MAX_MESSAGE: Final = 100
 CUT: Final = "…"
@@ -52,3 +54,16 @@ def columns_of(record: type, *first: str) -> list[Column]:
         for column in getattr(hint, "__metadata__", ())
     ]
     return sorted(found, key=lambda column: first.index(column.field) if column.field in first else len(first))
+
+
+def extended(kind: type[T], *records: object, **others: object) -> T:
+    """A record of type `kind`: `others` are its fields; any further field is an attribute of the first record that has it."""
+    own: dict[str, object] = {}
+    for record in reversed(records):
+        own |= {name: getattr(record, name) for name in get_type_hints(kind) if hasattr(record, name)}
+    return kind(**(own | others))
+
+
+def error_as_json(error: DatabuildError) -> dict[str, str]:
+    """An error as JSON has it."""
+    return {"type": type(error).__name__, "message": error.message, "hint": error.advice}

@@ -22,7 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.command_ids import bare, with_fingerprint
 from databuild_dagster.model.errors import CommandIdUsed, DatabuildError
-from databuild_dagster.shapes.fields import error_as_json
+from databuild_dagster.model.records import error_as_json
 from databuild_dagster.web.action import Action, By, Rehearsal
 from databuild_dagster.web.authority import MAX_NAME, Actor, Authority, check_is_opened
 from databuild_dagster.web.pages import DONE, Pages, page_paths

@@ -9,8 +9,26 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
+from databuild_dagster.calls.taints import (
+    Reverted,
+    Tainted,
+    Untainted,
+    revert_command,
+    taint_partitions,
+    untaint_command,
+)
 from databuild_dagster.data.read_plan import DamagedData, DataRemoved
 from databuild_dagster.engine.engine import Engine, Preview
+from databuild_dagster.engine.why.job_runs import CanceledJobRun, cancel_command, canceled_job_runs, waiting_for
+from databuild_dagster.engine.why.partitions import Paused, Resumed, paused
+from databuild_dagster.engine.why.want_report import (
+    CanceledWant,
+    RecordedWant,
+    Retried,
+    canceled_wants,
+    recorded_wants,
+    retried,
+)
 from databuild_dagster.feature import rows
 from databuild_dagster.model.commands import (
     DEFAULT_TTL_SECONDS,
@@ -27,24 +45,6 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
-from databuild_dagster.shapes.job_runs import CanceledJobRun, cancel_command, canceled_job_runs, waiting_for
-from databuild_dagster.shapes.partitions import Paused, Resumed, paused
-from databuild_dagster.shapes.taints import (
-    Reverted,
-    Tainted,
-    Untainted,
-    revert_command,
-    taint_partitions,
-    untaint_command,
-)
-from databuild_dagster.shapes.wants import (
-    CanceledWant,
-    RecordedWant,
-    Retried,
-    canceled_wants,
-    recorded_wants,
-    retried,
-)
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.web.action import (
     REASON,

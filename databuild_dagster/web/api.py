@@ -13,16 +13,35 @@ from typing import Final
 
 import msgspec
 
+from databuild_dagster.calls.calendar import (
+    CalendarShape,
+    CellShape,
+    calendar_of,
+    mark_of_state,
+    marks_of,
+    newest_cells,
+)
+from databuild_dagster.calls.contents import Contents, allows_sample, contents_of
+from databuild_dagster.calls.plans import Plan
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.why.explain import Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
-from databuild_dagster.engine.why.want_report import check_names, check_partition, want_reports
-from databuild_dagster.engine.wording import exactly
+from databuild_dagster.engine.why.job_runs import builds_of, find_job_runs, job_run_report
+from databuild_dagster.engine.why.orchestrators import Orchestrator, orchestrators_of
+from databuild_dagster.engine.why.partitions import Pause, paused_refs, shown_pause
+from databuild_dagster.engine.why.want_report import check_names, check_partition, request_states, want_reports
+from databuild_dagster.engine.wording import exactly, when
 from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
+from databuild_dagster.model.records import extended
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import JobRunState, WantState
-from databuild_dagster.shapes.bounded import (
+from databuild_dagster.store.queries.asking import MAX_COUNTED
+from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.job_runs import JobRunFilter
+from databuild_dagster.store.queries.wants import CutWant, WantFilter
+from databuild_dagster.web import ledger_pages, plans
+from databuild_dagster.web.bounded import (
     MAX_REFS,
     BoundedBuild,
     BoundedCanonical,
@@ -35,22 +54,8 @@ from databuild_dagster.shapes.bounded import (
     bounded_job_run_report,
     bounded_report,
 )
-from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
-from databuild_dagster.shapes.contents import Contents, allows_sample, contents_of
-from databuild_dagster.shapes.events import Failures, ShownEvent, event_shapes, newest_failures
-from databuild_dagster.shapes.fields import extended, when
-from databuild_dagster.shapes.graph import Graph, Lineage, graph_around, lineage_of
-from databuild_dagster.shapes.job_runs import builds_of, find_job_runs, job_run_report
-from databuild_dagster.shapes.marks import mark_of_state, marks_of
-from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
-from databuild_dagster.shapes.partitions import Pause, paused_refs, shown_pause
-from databuild_dagster.shapes.plans import Plan
-from databuild_dagster.shapes.wants import request_states
-from databuild_dagster.store.queries.asking import MAX_COUNTED
-from databuild_dagster.store.queries.ids import IdKind
-from databuild_dagster.store.queries.job_runs import JobRunFilter
-from databuild_dagster.store.queries.wants import CutWant, WantFilter
-from databuild_dagster.web import ledger_pages, plans
+from databuild_dagster.web.events import Failures, ShownEvent, event_shapes, newest_failures
+from databuild_dagster.web.graph import Graph, Lineage, graph_around, lineage_of
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, Head
 from databuild_dagster.web.state import State, check_foldable, moment_at, queries_at
@@ -255,7 +260,7 @@ def partition(state: State, ref: Ref, as_of: int | None) -> ShownPartition:
     check_partition(queries, engine.catalog, ref)
     then = moment_at(state, as_of)
     found = (queries.canonical.of([ref]) if then.seq is None else queries.canonical.at([ref], then.seq))[ref]
-    pause = paused_refs(queries, [ref], then).get(ref)
+    pause = paused_refs(queries, [ref], then.seq, then.at).get(ref)
     state_now, now = None if found.state is None else found.state.value, then.seq is None
     return ShownPartition(
         ref,

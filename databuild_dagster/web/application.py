@@ -28,10 +28,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import ANNOUNCE_EVERY_SECONDS, note_pages
+from databuild_dagster.engine.wording import encoded
 from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.model.logs import log_failure, logger
-from databuild_dagster.shapes.fields import encoded, error_as_json
+from databuild_dagster.model.records import error_as_json
 from databuild_dagster.web import openapi
 from databuild_dagster.web.acting import Acting
 from databuild_dagster.web.action import Action

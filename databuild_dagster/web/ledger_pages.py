@@ -6,19 +6,19 @@ from typing import Any, Final
 
 import msgspec
 
-from databuild_dagster.engine.why.want_report import check_partition
-from databuild_dagster.model.coordination import Answer, DelegationOutcome
-from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.fold.demands import DERIVATIVE
-from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.states import ARC
-from databuild_dagster.shapes.ledger import (
+from databuild_dagster.engine.why.ledger import (
     RequestedEntry,
     ShownMetrics,
     entries_of_request,
     metrics_shape,
     requested_entries,
 )
+from databuild_dagster.engine.why.want_report import check_partition
+from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.fold.demands import DERIVATIVE
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.states import ARC
 from databuild_dagster.store.job_metrics import JobTotals
 from databuild_dagster.store.ledger import LedgerEntry
 from databuild_dagster.web.parameters import choice, flag, number, ref, text

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from databuild_dagster.shapes.fields import schema_of
+from databuild_dagster.engine.wording import schema_of
 from databuild_dagster.version import __version__
 from databuild_dagster.web.acting import CONTROLS, FORM, JSON
 from databuild_dagster.web.action import Action, Rehearsal

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from databuild_dagster.engine.why.history import one_before
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.shapes.fields import json_of
-from databuild_dagster.shapes.history import one_before
 from databuild_dagster.web import builds_page, ledger_pages, now_page, plan_page
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names

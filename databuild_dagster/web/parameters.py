@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from databuild_dagster.engine.wording import seconds_of, time_from
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import MAX_REF_BYTES, parse_ref
-from databuild_dagster.shapes.times import seconds_of, time_from
 
 #: Bytes of a query string.
 MAX_QUERY_BYTES: Final = 4_096

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from databuild_dagster.engine.why.preview import Action
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.records import error_as_json
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.parameters import Parameter, choice, number, text
 from databuild_dagster.web.plans import names_in

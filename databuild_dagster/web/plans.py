@@ -6,12 +6,12 @@ import shlex
 from typing import Any, Final
 
 from databuild_dagster.bindings.registry.selections import select_refs
+from databuild_dagster.calls.plans import Plan, plan_of, plan_shape
 from databuild_dagster.engine.why.preview import Action
 from databuild_dagster.model.errors import InvalidRequest, ReachesTooFar
 from databuild_dagster.model.plan import MAX_REACHED
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.plans import Plan, plan_of, plan_shape
 from databuild_dagster.web.parameters import text
 from databuild_dagster.web.routes import EffectOnPage, PlanQuestion, PlanQuestions, Row
 from databuild_dagster.web.state import State

@@ -17,11 +17,11 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from databuild_dagster.calls.calendar import MARKS
 from databuild_dagster.engine.why.alike import alike_causes
 from databuild_dagster.engine.why.explain import Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of, typed
-from databuild_dagster.shapes.marks import MARKS
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.shapes.fields import error_as_json
+from databuild_dagster.model.records import error_as_json
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, number, text
 from databuild_dagster.web.refusals import names_a_place
 

@@ -19,8 +19,8 @@ from databuild_dagster.data.read_plan import Moment, moment_of, store_at
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.logs import logger
-from databuild_dagster.shapes.events import ShownEvent, event_shapes
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.web.events import ShownEvent, event_shapes
 
 #: Questions that are answered at once; more wait. Dagster's own pages have other threads.
 MAX_AT_ONCE: Final = 4

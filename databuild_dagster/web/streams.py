@@ -14,9 +14,9 @@ from weakref import WeakSet
 
 import msgspec
 
+from databuild_dagster.engine.wording import encoded
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
-from databuild_dagster.shapes.fields import encoded
 from databuild_dagster.web.api import log
 from databuild_dagster.web.state import State
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster import feature
+from databuild_dagster.calls.contributions import Check, Checked, Repaired
 from databuild_dagster.data.ownership import marker_of
-from databuild_dagster.shapes.contributions import Check, Checked, Repaired
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.layout import Warehouse

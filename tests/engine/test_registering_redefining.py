@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
 from databuild_dagster.bindings.registry.registration import partitions_text
+from databuild_dagster.calls.taints import untaint_command
 from databuild_dagster.engine.registering import register, why_moved
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.shapes.taints import untaint_command
 from tests.support.world import World
 
 TOKYO = ZoneInfo("Asia/Tokyo")

@@ -1756,7 +1756,7 @@ GUARDS = (
         "store/queries/instances.py",
         """(:uuids)) AND x.instance_id < :end AND {was_live_at("x.instance_id")}\"\"\"\n""",
         """(:uuids)) AND x.instance_id < :end\"\"\"\n""",
-        ("tests/shapes/test_graph.py::test_what_was_built_later_is_not_in_the_graph_of_then",),
+        ("tests/web/test_graph.py::test_what_was_built_later_is_not_in_the_graph_of_then",),
     ),
     Guard(
         "a form that a page of another site made acts",
@@ -2327,8 +2327,8 @@ GUARDS = (
     Guard(
         "a time in JSON is a number of seconds",
         "15",
-        "shapes/fields.py",
-        "wording.when(value) if isinstance(value, Time) else str(value)",
+        "engine/wording.py",
+        "when(value) if isinstance(value, Time) else str(value)",
         "str(value)",
         ("tests/test_json_answers.py",),
     ),

@@ -1,6 +1,6 @@
 """Changes the package's functions line by line, and records every test that notices.
 
-    python -m tests.mutations.lines --sources cli web shapes --tests tests/cli tests/web tests/shapes --report FILE
+    python -m tests.mutations.lines --sources cli web calls --tests tests/cli tests/web tests/calls --report FILE
 
 `guards.py` names the lines whose loss is known to be expensive. This program knows no rule: it shows which tests of a
 folder prove nothing alone, and which lines no test looks at. A forked process tries each change, on the tests that

@@ -16,6 +16,7 @@ from typing import Any, Final
 from starlette.testclient import TestClient
 
 from databuild_dagster.data.home import sqlite_url
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import AsideFact
 from databuild_dagster.model.set_aside import Subject
@@ -32,6 +33,7 @@ _MADE_NOW: Final = re.compile(r"01[0-9a-f]{6}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{
 _TIME_NOW: Final = re.compile(r"20(2[5-9]|[3-9]\d)-\d\d-\d\dT[\d:.]+(Z|\+00:00)")
 _STAGED: Final = re.compile(r"(-[0-9a-f]{12})-[0-9a-f]{8}\b")
 _AGO: Final = re.compile(r"-\d{6,}\.\d+")
+_TOOK: Final = re.compile(r'("seconds": )\d+\.\d+(, "not_live")')
 
 
 def answers(folder: Path) -> dict[str, str]:
@@ -90,6 +92,9 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
     day, failed, month = "orders@2023-01-01", "orders@2023-01-05", "revenue@2023-01-01"
     want = world.open_wants("orders@2023-01-10")[0].id
     missed = world.open_wants(MISSED)[0].id
+    building = next(
+        run.refs[0] for run in world.queries.job_runs.newest(open_only=True) if run.refs[0] != "orders@2023-01-14"
+    )
     shown = world.queries.instances.history("shown")
     taint = world.queries.instances.taints_in_force([world.uuid("orders@2023-01-02")])[world.uuid("orders@2023-01-02")][
         0
@@ -145,6 +150,7 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
         ("taint", day, "--reason", "wrong"),
         ("retry", failed),
         ("pause", "orders@2023-01-18", "--reason", "closed"),
+        ("status",),
         ("resume", "orders@2023-01-18"),
         ("revert", "shown", "--to", shown[0].uuid),
         ("untaint", taint),
@@ -152,12 +158,16 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
         ("outage", "release", "spark"),
         ("job-run", "cancel", world.job_run("orders@2023-01-14"), "--reason", "no"),
         ("tick", *module),
+        ("build", "whole", *module),
+        ("build", "orders@2023-01-05", "orders@2023-01-18", *module),
+        ("build", building, "--timeout", "1s", *module),
+        ("erase", "shown", "--where", "n > 1", "--reason", "a request", "--yes"),
     )
 
 
 def _masked(text: str, folder: Path) -> str:
-    text = _MADE_NOW.sub("<id>", _TIME_NOW.sub("<now>", text.replace(str(folder), "HOME")))
-    text = _STAGED.sub(r"\1-<staged>", _AGO.sub("<ago>", text))
+    text = _MADE_NOW.sub("<id>", _TIME_NOW.sub("<now>", text.replace(str(folder), "HOME").replace(this_user(), "<me>")))
+    text = _STAGED.sub(r"\1-<staged>", _AGO.sub("<ago>", _TOOK.sub(r"\1<s>\2", text)))
     if len(text) <= MAX_CHARACTERS:
         return text
     return f"{len(text)} characters, {hashlib.sha256(text.encode()).hexdigest()}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from databuild_dagster.shapes.bounded import MAX_REFS
 from databuild_dagster.web import pages, state
+from databuild_dagster.web.bounded import MAX_REFS
 from tests.support.pages_world import PagesWorld, get, mounted, refused
 
 API = "/api/v1"

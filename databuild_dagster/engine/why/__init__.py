@@ -1,1 +1,1 @@
-"""Answers to why a ref is, or is not, being built; read from the store, and printed by commands and pages."""
+"""Answers from the store alone, as records of JSON: why a ref is not built, wants, job runs, instances, orchestrators."""

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from databuild_dagster.calls.contributions import Check, Checked
 from databuild_dagster.data.arrival_ids import decided_about
 from databuild_dagster.data.ownership import warehouses_of
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
-from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.instances import DataFacts, FolderOwner
 from databuild_dagster.store.queries.job_runs import JobRunView

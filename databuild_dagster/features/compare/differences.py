@@ -11,16 +11,15 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from databuild_dagster.calls.contents import Contents, contents_of
+from databuild_dagster.engine.why.history import one_before
 from databuild_dagster.engine.why.want_report import who_asked
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.fold.demands import DERIVATIVE
-from databuild_dagster.model.records import Time
+from databuild_dagster.model.records import Time, extended
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.contents import Contents, contents_of
-from databuild_dagster.shapes.fields import extended
-from databuild_dagster.shapes.history import one_before
 from databuild_dagster.store.queries.instances import Instance, Taint
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.manifest import Column

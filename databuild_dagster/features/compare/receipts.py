@@ -13,14 +13,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from databuild_dagster.calls.contents import NO_FILES, REMOVED_NOTE, unreadable_note
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import MadeWith
-from databuild_dagster.model.records import Time
+from databuild_dagster.model.records import Time, extended
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.contents import NO_FILES, REMOVED_NOTE, unreadable_note
-from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from databuild_dagster.calls.cells import cell_text
+from databuild_dagster.calls.contents import NO_FILES, allows_sample
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.cells import cell_text
-from databuild_dagster.shapes.contents import NO_FILES, allows_sample
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import DiskTrouble, ListedFileLost, NotParquet

@@ -21,9 +21,9 @@ import msgspec
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import RESTART_SECONDS, absence_of, code_at_work
 from databuild_dagster.engine.outages import in_words, outages
+from databuild_dagster.engine.why.orchestrators import differing_versions
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.wording import counted
-from databuild_dagster.shapes.orchestrators import differing_versions
 from databuild_dagster.store.errors import NewerStore, OlderProjection, StoreReplaced, StoreSilent
 from databuild_dagster.store.queries.wants import WantFilter
 

@@ -7,16 +7,15 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from databuild_dagster.calls.calendar import CellShape, newest_cells
+from databuild_dagster.calls.calendar_keys import keys_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.set_aside import arc_name
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.records import Column, Time, time_of
+from databuild_dagster.model.records import Column, Time, extended, time_of
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import ArcState
-from databuild_dagster.shapes.calendar import CellShape, newest_cells
-from databuild_dagster.shapes.calendar_keys import keys_of
-from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.queries import Firing, LateInput, Queries
 
 #: The newest partitions of an arc and of each of its sources.

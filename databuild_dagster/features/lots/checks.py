@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from databuild_dagster.calls.contributions import Check, Checked, Repaired
 from databuild_dagster.features.lots.copies.lot_copies import repair_lot_copies, wrong_lot_copies
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.shapes.contributions import Check, Checked, Repaired
 from databuild_dagster.store.invariants import Violation
 
 

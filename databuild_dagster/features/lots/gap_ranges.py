@@ -14,15 +14,7 @@ import msgspec
 
 from databuild_dagster.bindings.registry.selections import OpenInstance
 from databuild_dagster.bindings.registry.window_keys import Lots, lots_if_any, lots_of, moment_of
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.features.lots.gaps import Absent, GapCause, GapReport, chain_of_gaps, gap_report
-from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.lots import Cadence, Expected, InvalidLotRange, TooManyLots
-from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.shapes.calendar import Grid, GridShape
-from databuild_dagster.shapes.calendar_keys import keys_of
-from databuild_dagster.shapes.fields import extended, when
-from databuild_dagster.shapes.marks import (
+from databuild_dagster.calls.calendar import (
     BUILDING,
     EMPTY,
     FAILED,
@@ -32,7 +24,17 @@ from databuild_dagster.shapes.marks import (
     UPSTREAM_FAILED,
     WAITING,
     WANTED,
+    Grid,
+    GridShape,
 )
+from databuild_dagster.calls.calendar_keys import keys_of
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.wording import when
+from databuild_dagster.features.lots.gaps import Absent, GapCause, GapReport, chain_of_gaps, gap_report
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.lots import Cadence, Expected, InvalidLotRange, TooManyLots
+from databuild_dagster.model.records import extended
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 
 #: The mark of an absent lot in a picture.
 MARK_OF_CAUSE: Final = {

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from databuild_dagster.calls.calendar import BUILDING, FAILED, LIVE, MISSING, WAITING, Grid, GridShape
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.features.operations.manager import DistributedOperationManager
@@ -31,11 +32,8 @@ from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
 from databuild_dagster.model.operations import keys, records
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import JobState, OperationState
-from databuild_dagster.model.records import Time, time_of
+from databuild_dagster.model.records import Time, extended, time_of
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.calendar import Grid, GridShape
-from databuild_dagster.shapes.fields import extended
-from databuild_dagster.shapes.marks import BUILDING, FAILED, LIVE, MISSING, WAITING
 from databuild_dagster.store.queries.asking import MAX_SEQ
 
 #: Executors of an answer, and failed or retried jobs.

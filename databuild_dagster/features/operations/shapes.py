@@ -15,9 +15,8 @@ from databuild_dagster.features.operations.seen import OperationView
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import FollowUp, Trouble
 from databuild_dagster.model.operations.states import OperationState
-from databuild_dagster.model.records import Column, Time, time_of
+from databuild_dagster.model.records import Column, Time, extended, time_of
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import extended
 
 #: Rules of a report, the partitions of each, and its other numbers.
 MAX_RULES: Final = 100

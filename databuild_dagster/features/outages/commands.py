@@ -10,11 +10,11 @@ from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.outages import hold, outages, release
+from databuild_dagster.engine.why.orchestrators import outages_with_refs
+from databuild_dagster.engine.wording import when
 from databuild_dagster.model.errors import NoReason, NotFound
 from databuild_dagster.model.surroundings import PROBED, Surrounding
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.outages import outages_with_refs
 
 _WHAT = click.argument("what", metavar="WHAT", type=click.Choice([what.value for what in PROBED]))
 _LOCATION = click.option("--location", help="The code location, if there are several.")

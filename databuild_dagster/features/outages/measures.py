@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from databuild_dagster.calls.contributions import Gauge, Measure, Sample
 from databuild_dagster.model.set_aside import Subject
-from databuild_dagster.shapes.contributions import Gauge, Measure, Sample
 from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:

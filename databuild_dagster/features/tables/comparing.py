@@ -8,6 +8,7 @@ from typing import NamedTuple
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
+from databuild_dagster.calls.contributions import Check, Checked
 from databuild_dagster.engine.registering import as_of
 from databuild_dagster.features.tables.errors import TableAhead, TableOfAnother, TableOfAnotherHistory
 from databuild_dagster.features.tables.live_files import contents_of_dataset
@@ -17,7 +18,6 @@ from databuild_dagster.features.tables.publisher import is_of_this_log
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.wording import typed
-from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store

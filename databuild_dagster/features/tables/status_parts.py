@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
+from databuild_dagster.calls.contributions import Gauge, Measure, Sample, Shown, StatusPart
+from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.shapes.contributions import Gauge, Measure, Sample, Shown, StatusPart
-from databuild_dagster.shapes.fields import when
 from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:

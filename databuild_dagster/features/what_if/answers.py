@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from databuild_dagster.calls.plans import Stage, rounded, stage_shape
 from databuild_dagster.engine.why.reasons import KnownRefs
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.features.what_if.reaching import Reached
@@ -17,7 +18,6 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.plans import Stage, rounded, stage_shape
 
 _S = InstanceState
 #: Names of refs in a reason.

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from databuild_dagster.calls.cells import MAX_CELL, cell_text
 from databuild_dagster.features.compare.samples import (
     NoRowsHere,
     RowsUnreadable,
@@ -20,7 +21,6 @@ from databuild_dagster.features.compare.samples import (
     sample_of,
 )
 from databuild_dagster.model import commands as c
-from databuild_dagster.shapes.cells import MAX_CELL, cell_text
 from tests.support.catalog import HERE
 from tests.support.published import DELTA, PublishedWorld
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.features.operations.shapes import MAX_NUMBERS, MAX_OFFENDING, MAX_RULES, error_of, report_shape
-from databuild_dagster.shapes.fields import json_of
 
 SECRET = "a row of the data"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.features.what_if.answers import what_if_shape
 from databuild_dagster.features.what_if.questions import if_tainted
-from databuild_dagster.shapes.fields import json_of
 from tests.support.catalog import dataset
 from tests.support.world import World
 

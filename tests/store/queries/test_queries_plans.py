@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.engine.why.job_runs import builds_of
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.meta_storage import Put, RemovePrefix, do
-from databuild_dagster.shapes.events import newest_failures
-from databuild_dagster.shapes.job_runs import builds_of
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
+from databuild_dagster.web.events import newest_failures
 from tests.support.catalog import dataset
 from tests.support.world import World
 

@@ -12,10 +12,10 @@ from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import REF, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_queries
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.features.compare.differences import diff_of, instances_to_compare
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.store.queries.ids import IdKind, short_id
 
 #: The facts that are worth a line where they differ; times and ids always do.

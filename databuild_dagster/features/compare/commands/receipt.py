@@ -13,6 +13,7 @@ from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
 from databuild_dagster.cli.output import emit, shows_wide, table
 from databuild_dagster.cli.state import the_engine, the_warehouse
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.features.compare.receipts import receipt_of
 from databuild_dagster.features.tables.port import RECEIPT_SECONDS
 from databuild_dagster.features.tables.receipts import InTable, in_tables, tag_snapshot
@@ -20,7 +21,6 @@ from databuild_dagster.model.datasets import TableFormat
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.records import CUT
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.fields import json_of
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store

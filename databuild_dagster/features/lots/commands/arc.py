@@ -12,9 +12,8 @@ from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.features.lots.arc_shapes import ShownArcLot, arcs_in_force, sources_of
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.records import columns_of
+from databuild_dagster.model.records import columns_of, extended
 from databuild_dagster.model.states import ArcState
-from databuild_dagster.shapes.fields import extended
 
 
 @click.command("list")

@@ -27,11 +27,11 @@ from rich.text import Text
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.features.lots.gap_ranges import Stretch, gaps_of_dataset, stretches_of, when_of_lot
 from databuild_dagster.features.lots.gaps import GapCause, GapReport, gap_report
 from databuild_dagster.model.lots import DAY_SECONDS, Cadence, Expected, InvalidLotRange
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import json_of
 
 #: Stretches of absent lots that the table for people has; a program gets every lot.
 MAX_STRETCHES = 40

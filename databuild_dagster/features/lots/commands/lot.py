@@ -16,10 +16,9 @@ from databuild_dagster.cli.output import answer, count, emit, listing
 from databuild_dagster.cli.process import FAILED, REFUSED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
-from databuild_dagster.model.records import Column, columns_of
+from databuild_dagster.model.records import Column, columns_of, error_as_json
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 

@@ -8,9 +8,9 @@ from databuild_dagster.cli.listing import SINCE
 from databuild_dagster.cli.options import PAST, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
+from databuild_dagster.engine.why.ledger import metrics_shape
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.states import JobRunState
-from databuild_dagster.shapes.ledger import metrics_shape
 from databuild_dagster.store.job_metrics import MAX_TIME, JobMetrics, metrics_of_jobs
 
 #: A port that Prometheus's own list of exporters leaves free.

@@ -11,6 +11,7 @@ from databuild_dagster.cli.options import Where, common, definitions, tabular
 from databuild_dagster.cli.output import count, emit, listing, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.engine.wording import when
 from databuild_dagster.features.operations.commands.operation_progress import (
     OperationProgress,
     as_answer,
@@ -33,7 +34,6 @@ from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import when
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100

@@ -11,13 +11,12 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from databuild_dagster.engine.why.explain import Cause
-from databuild_dagster.engine.why.want_report import WantReport
+from databuild_dagster.engine.why.history import ShownInstance, history_of
+from databuild_dagster.engine.why.job_runs import Build, JobRun, JobRunReport
+from databuild_dagster.engine.why.partitions import ShownCanonical, canonical_shape
+from databuild_dagster.engine.why.want_report import DerivativeWant, WantReport
+from databuild_dagster.model.records import extended
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import extended
-from databuild_dagster.shapes.history import ShownInstance, history_of
-from databuild_dagster.shapes.job_runs import Build, JobRun, JobRunReport
-from databuild_dagster.shapes.partitions import ShownCanonical, canonical_shape
-from databuild_dagster.shapes.wants import DerivativeWant
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker, CutWant

@@ -9,12 +9,11 @@ from typing import Final
 import msgspec
 
 from databuild_dagster.engine.why.want_report import who_asked
-from databuild_dagster.model.records import Time
+from databuild_dagster.model.records import Time, extended
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries

@@ -8,9 +8,9 @@ import dagster as dg
 import pytest
 
 from databuild_dagster.bindings.registry.registration import partitions_text
+from databuild_dagster.calls import calendar_keys
+from databuild_dagster.calls.calendar_keys import keys_of, remembered
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.shapes import calendar_keys
-from databuild_dagster.shapes.calendar_keys import keys_of, remembered
 
 MIDNIGHT = datetime(2024, 1, 2, tzinfo=UTC).timestamp()
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from databuild_dagster.shapes import graph
-from databuild_dagster.shapes.graph import Graph, NotMadeYet, graph_around
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import as_it_was
+from databuild_dagster.web import graph
+from databuild_dagster.web.graph import Graph, NotMadeYet, graph_around
 from tests.support.catalog import dataset
 from tests.support.walk import Walk
 from tests.support.world import World

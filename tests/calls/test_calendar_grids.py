@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.shapes import calendar
-from databuild_dagster.shapes.calendar import MAX_CELLS, Grid, GridShape
+from databuild_dagster.calls import calendar
+from databuild_dagster.calls.calendar import MAX_CELLS, Grid, GridShape
 
 HOURS = [f"2024-{month:02}-{day:02}-{hour:02}" for month in range(1, 13) for day in range(1, 29) for hour in range(24)]
 

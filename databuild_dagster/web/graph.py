@@ -8,10 +8,9 @@ from typing import Final, Protocol
 import msgspec
 
 from databuild_dagster.model.errors import NotFound, Refused
-from databuild_dagster.model.records import Time
+from databuild_dagster.model.records import Time, extended
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.instances import Instance, InstanceThen
 from databuild_dagster.store.queries.queries import Queries
 

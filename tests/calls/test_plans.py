@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from databuild_dagster.calls.plans import plan_shape
 from databuild_dagster.engine.why.preview import annotate
+from databuild_dagster.engine.wording import json_of
 from databuild_dagster.model.plan import plan
-from databuild_dagster.shapes.fields import json_of
-from databuild_dagster.shapes.plans import plan_shape
 from tests.support.catalog import dataset
 from tests.support.world import World
 

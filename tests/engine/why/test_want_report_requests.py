@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.engine.why.want_report import request_state
 from databuild_dagster.model.states import WantState
-from databuild_dagster.shapes.wants import request_state
 
 
 @pytest.mark.parametrize(

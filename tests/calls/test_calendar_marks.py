@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.calls.calendar import MARKS, mark_of_many, mark_of_state
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.marks import MARKS, mark_of_many, mark_of_state
 
 
 @pytest.mark.parametrize(

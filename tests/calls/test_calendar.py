@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.shapes.calendar import CellShape, laid_out, level_of
+from databuild_dagster.calls.calendar import CellShape, laid_out, level_of
 
 
 def cells(*titles: str) -> list[CellShape]:

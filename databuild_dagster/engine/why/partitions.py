@@ -8,15 +8,13 @@ from typing import Final
 
 import msgspec
 
-from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.engine import Outcome
 from databuild_dagster.model.commands import PausePartitions
 from databuild_dagster.model.pauses import PauseInForce, names_of
-from databuild_dagster.model.records import Time, time_of
+from databuild_dagster.model.records import Time, extended, time_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Taint
@@ -93,10 +91,10 @@ def _waited_for(queries: Queries, canonical: Canonical, seq: int) -> list[Ref]:
     return [ref for ref in missed if then[ref].state is not InstanceState.LIVE]
 
 
-def paused_refs(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseInForce]:
-    """The refs that nothing launches then, each with its pause (rule 6.13)."""
-    at = max(time.time(), queries.events.head().at) if then.at is None else then.at
-    return queries.planning.paused(refs, at, seq=MAX_SEQ if then.seq is None else then.seq)
+def paused_refs(queries: Queries, refs: Sequence[Ref], seq: int | None, at: float | None) -> dict[Ref, PauseInForce]:
+    """The refs that nothing launches at a time when `seq` was the last event, each with its pause (rule 6.13); None is now."""
+    at = max(time.time(), queries.events.head().at) if at is None else at
+    return queries.planning.paused(refs, at, seq=MAX_SEQ if seq is None else seq)
 
 
 def shown_pause(pause: PauseInForce | PauseRow) -> Pause:

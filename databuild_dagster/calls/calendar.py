@@ -1,4 +1,4 @@
-"""The calendar of a dataset: a cell for each partition, or for each day or month of partitions.
+"""The calendar of a dataset: a cell with a mark for each partition, or for each day or month of partitions.
 
 A dataset of more than `MAX_CELLS` partitions is shown by the day, the month or the year; `within` opens a day, month or year. Keys
 that begin with no date have no such levels, so they come in pages.
@@ -13,10 +13,11 @@ from functools import cached_property
 from typing import Final, NamedTuple, TypedDict
 
 from databuild_dagster.bindings.registry.selections import OpenInstance
+from databuild_dagster.calls.calendar_keys import keys_of, remembered
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, make_ref
-from databuild_dagster.shapes.calendar_keys import keys_of, remembered
-from databuild_dagster.shapes.marks import MISSING, mark_of_many, mark_of_state, marks_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries.canonical import MarkedRef
 from databuild_dagster.store.queries.queries import Queries
 
 #: Cells of an answer.
@@ -33,6 +34,36 @@ _MONTH, _YEAR = 7, 4
 _LEVELS: Final = (10, _MONTH, _YEAR)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = tuple(str(day) for day in range(1, 32))
+
+
+LIVE, EMPTY, STALE, TAINTED, PARTIAL = "live", "empty", "stale", "tainted", "partial"
+BUILDING, WAITING, WANTED, MISSING = "building", "waiting", "wanted", "missing"
+FAILED, UPSTREAM_FAILED = "failed", "upstream failed"
+
+#: Every mark with its meaning, the worst first. A cell of several partitions has the worst mark among them.
+MARKS: Final[Mapping[str, str]] = {
+    FAILED: "its build failed for good",
+    UPSTREAM_FAILED: "an input failed",
+    TAINTED: "marked as wrong",
+    STALE: "live, but an input was tainted or replaced since",
+    WAITING: "waits for inputs or for its retry",
+    BUILDING: "a job run builds it",
+    WANTED: "wanted, and not begun",
+    PARTIAL: "some of these partitions are live, the others are missing",
+    MISSING: "nothing has built it",
+    EMPTY: "live, on purpose without rows",
+    LIVE: "good to read",
+}
+_WORST_FIRST: Final = tuple(MARKS)
+_OF_STATE: Final[Mapping[InstanceState, str]] = {
+    InstanceState.LIVE: LIVE,
+    InstanceState.BUILDING: BUILDING,
+    InstanceState.UPSTREAM_BUILDING: WAITING,
+    InstanceState.UP_FOR_RETRY: WAITING,
+    InstanceState.FAILED: FAILED,
+    InstanceState.UPSTREAM_FAILED: UPSTREAM_FAILED,
+    InstanceState.TAINTED: TAINTED,
+}
 
 
 class CellShape(TypedDict):
@@ -224,6 +255,38 @@ def _in_order(titles: Sequence[str]) -> tuple[list[_Place], list[str]]:
     first = [titles[place - place % COLUMNS] for place in range(len(titles))]
     places = [_Place(title, str(place % COLUMNS)) for place, title in enumerate(first)]
     return places, []
+
+
+def mark_of_state(state: InstanceState | None, *, is_wanted: bool) -> str:
+    """The mark of a ref, as far as its state says."""
+    if state is None:
+        return WANTED if is_wanted else MISSING
+    return _OF_STATE[state]
+
+
+def marks_of(queries: Queries, refs: Iterable[Ref]) -> dict[Ref, str]:
+    """The mark of each ref."""
+    named = list(refs)
+    marked = queries.canonical.marked(named)
+    live = [found.uuid for found in marked if found.state is InstanceState.LIVE and found.uuid is not None]
+    stale = queries.instances.stale(live) if live else set()
+    return dict.fromkeys(named, MISSING) | {found.ref: _mark(found, stale) for found in marked}
+
+
+def _mark(found: MarkedRef, stale: set[str]) -> str:
+    if found.uuid in stale:
+        return STALE
+    if found.state is InstanceState.LIVE and found.manifest_state == "empty":
+        return EMPTY
+    return mark_of_state(found.state, is_wanted=found.is_wanted)
+
+
+def mark_of_many(counts: Mapping[str, int]) -> str:
+    """The mark of a cell that stands for several partitions."""
+    marks = {mark for mark, n in counts.items() if n}
+    if marks & {LIVE, EMPTY} and MISSING in marks and marks <= {LIVE, EMPTY, MISSING}:
+        return PARTIAL
+    return next((mark for mark in _WORST_FIRST if mark in marks), MISSING)
 
 
 class Grid:

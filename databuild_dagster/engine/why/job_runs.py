@@ -15,10 +15,9 @@ from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.datasets import Catalog
 from databuild_dagster.model.fold.demands import DERIVATIVE
-from databuild_dagster.model.records import Column, Time, headline
+from databuild_dagster.model.records import Column, Time, extended, headline
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.shapes.fields import extended
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter, JobRunView

@@ -8,8 +8,7 @@ from typing import Annotated
 import msgspec
 
 from databuild_dagster.model.coordination import MESSAGES
-from databuild_dagster.model.records import Column
-from databuild_dagster.shapes.fields import extended
+from databuild_dagster.model.records import Column, extended
 from databuild_dagster.store.job_metrics import JobMetrics
 from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.ids import IdKind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databuild_dagster.shapes.history import one_before
+from databuild_dagster.engine.why.history import one_before
 
 
 def test_the_instance_before_is_the_last_one_that_was_live() -> None:
