@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from databuild_dagster.engine.wording import json_of, when
 from databuild_dagster.features.operations import followed_operations
 from databuild_dagster.features.operations.followed_operations import FollowedOperations
 from databuild_dagster.features.operations.shapes import ShownReport
-from databuild_dagster.engine.wording import json_of, when
 from tests.support.catalog import dataset
 from tests.support.operations import Many, Operations, Sure, Write
 from tests.support.world import World
