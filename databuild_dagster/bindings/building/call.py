@@ -74,8 +74,9 @@ class Tools:
     arguments: Arguments
     #: Asset to the author's name of the output.
     names: Mapping[str, str | None]
-    launch_id: str
     owners: Owners
+    #: The launch whose job runs are built.
+    launch_id: str = ""
 
     @property
     def job(self) -> str:

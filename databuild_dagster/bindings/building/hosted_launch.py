@@ -69,6 +69,8 @@ atexit.register(end_open_launches)
 class Progress:
     """The results of a step so far, of all its launches."""
 
+    #: The last launch.
+    launch_id: str | None = None
     n_hosted: int = 0
     live: dict[Ref, str] = field(default_factory=dict)
     #: Ref to its error, in order of occurrence.

@@ -6,9 +6,9 @@ once. Then the step waits for the builds of other runs, and holds nothing.
 """
 
 import typing
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Prog
 from databuild_dagster.bindings.building.owners import Owners
 from databuild_dagster.bindings.building.provenance import made_with
 from databuild_dagster.bindings.claims import run_messages
-from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, claim
+from databuild_dagster.bindings.claims.claims import Asking, Hosting, asking, begin, claim
 from databuild_dagster.bindings.claims.run_messages import NotBuilt, NotLive, not_live
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
@@ -37,6 +37,7 @@ from databuild_dagster.bindings.registry.instance import engine_for, temporary_h
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.inputs import InputFinder
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.registering import register, register_ad_hoc
 from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec
@@ -49,6 +50,7 @@ from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.memory_frames import FrameKind
 from databuild_dagster.spark.session import spark_ui_url, watch_progress
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.warehouse.layout import Warehouse
 
 #: How often a run claims refs again that other runs gave up while it waited.
 MAX_CLAIMS = 20
@@ -65,64 +67,103 @@ _log = logger(__name__)
 
 def run_step(context: AssetExecutionContext, body: AssetBody, config: Any) -> Iterator[Any]:
     """Yields Dagster's events; raises `Failure` if a job run failed or a ref was refused (rules 6.1, 8.8)."""
-    with errors_without_secrets():
-        step = _Step(context, body, config)
-        with step.held:
-            yield from step.run()
+    with errors_without_secrets(), ExitStack() as held:
+        yield from Step(step_world(context, body, config, held)).run()
 
 
-class _Step:
-    def __init__(self, context: AssetExecutionContext, body: AssetBody, config: Any) -> None:
-        self.context = context
-        self.body = body
-        self.config = config
-        self.deployment: Deployment = getattr(context.resources, DEPLOYMENT)
-        self.engine = engine_for(context.instance)
-        self.graph: dagster_private.AssetGraph = context.job_def.asset_layer.asset_graph.source_asset_graph
-        registered = self._registered()
-        #: The selected outputs, in the order of their declaration.
-        outputs = context.assets_def.keys_by_output_name.values()
-        selected = [asset_text(key) for key in outputs if key in context.selected_asset_keys]
-        self.datasets = {asset: registered[asset] for asset in selected if asset in registered}
-        self.finder = InputFinder(self.engine, ForeignAssets(context.instance), registered.values())
-        self.frames = Frames(
-            spark_resource=getattr(context.resources, SPARK),
-            warehouse=self.deployment.warehouse or warehouse_of(context.instance),
-            graph=self.graph,
-            instance=context.instance,
-            on_session=self._show_spark,
-        )
-        self.painter = Painter(context, self.frames.warehouse, self.datasets, sample_rows=self.deployment.sample_rows)
-        self.owners = Owners(self.frames.spark.resource, self.frames.warehouse)
-        self.progress = Progress()
-        asker = asking(
-            context.instance,
-            context.run,
-            rebuild=self.deployment.rebuild,
-            ahead_seconds=lambda: max(self.engine.now() - self.engine.clock(), 0.0),
-        )
-        self.asking = replace(asker, made_with=made_with(context, body.function))
-        self.is_backfill = dagster_private.BACKFILL_ID_TAG in context.run.tags
-        #: Whether a script or a test called `materialize()`.
-        self.is_direct = context.job_def.executor_def is dagster_private.execute_in_process_executor
-        self.launch_id: str | None = None
+@dataclass(frozen=True)
+class StepWorld:
+    """What a step works with."""
+
+    tools: Tools
+    engine: Engine
+    deployment: Deployment
+    painter: Painter
+    asking: Asking
+    progress: Progress
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether a script or a test called `materialize()`."""
+        return self.tools.context.job_def.executor_def is dagster_private.execute_in_process_executor
+
+
+def step_world(context: AssetExecutionContext, body: AssetBody, config: Any, held: ExitStack) -> StepWorld:
+    """Registers the datasets first: here a graph and an instance are at hand. `held` is closed at the end of the step."""
+    instance, engine = context.instance, engine_for(context.instance)
+    deployment: Deployment = getattr(context.resources, DEPLOYMENT)
+    graph: dagster_private.AssetGraph = context.job_def.asset_layer.asset_graph.source_asset_graph
+    outputs = {asset_text(key): key for key in context.assets_def.keys_by_output_name.values()}
+    registered = _registered(engine, deployment.location, graph, outputs, context.run.tags)
+    selected = context.selected_asset_keys
+    datasets = {asset: registered[asset] for asset, key in outputs.items() if key in selected and asset in registered}
+    warehouse, progress = Warehouse(deployment.warehouse or warehouse_of(instance)), Progress()
+    painter = Painter(context, warehouse, datasets, sample_rows=deployment.sample_rows)
+    spark, show = getattr(context.resources, SPARK), partial(_show_spark, context, painter, progress, held)
+    frames = Frames(spark_resource=spark, warehouse=warehouse.root, graph=graph, instance=instance, on_session=show)
+    finder = InputFinder(engine, ForeignAssets(instance), registered.values())
+    names = {asset: body.name_of(context.assets_def, asset) for asset in datasets}
+    arguments = Arguments(context, body, config, datasets, frames, finder)
+    tools = Tools(context, body, datasets, frames, arguments, names, Owners(frames.spark.resource, warehouse))
+    asker = asking(
+        instance, context.run, rebuild=deployment.rebuild, ahead_seconds=lambda: max(engine.now() - engine.clock(), 0.0)
+    )
+    asker = replace(asker, made_with=made_with(context, body.function))
+    return StepWorld(tools, engine, deployment, painter, asker, progress)
+
+
+def _registered(
+    engine: Engine, location: str, graph: dagster_private.AssetGraph, outputs: Iterable[str], tags: Mapping[str, str]
+) -> dict[str, DatasetSpec]:
+    datasets = datasets_of(graph, location)
+    if location == AD_HOC_LOCATION:
+        known = register_ad_hoc(engine, location, datasets)
+    else:
+        # A launch is executed right after the tick that made it, which has registered in the same process.
+        is_current = run_tags.LAUNCH_TAG in tags and tags.get(run_tags.PROCESS_TAG) == this_process()
+        known = register(engine, location, datasets, building=outputs, is_current=is_current, is_asked=False)
+    return {spec.asset: spec for spec in known.datasets.values()}
+
+
+def _show_spark(
+    context: AssetExecutionContext, painter: Painter, progress: Progress, held: ExitStack, session: Any
+) -> None:
+    """Link Spark's own UI from the Dagster run, and log the progress of Spark."""
+
+    def log(tag: str, done: int, total: int) -> None:
+        # Each operation has the launch's tag and that of its first job run; the launch's one is logged.
+        if tag == progress.launch_id:
+            with _logging_errors("the progress of Spark could not be logged"):
+                context.log.info(f"Spark has done {done} of {total} tasks.")
+
+    with _logging_errors("the Dagster run could not be linked to Spark's UI"):
+        if (url := spark_ui_url(session)) is not None:
+            painter.link("Spark has pages of its own for this run.", spark_ui=url)
+        held.enter_context(watch_progress(session, log))
+
+
+class Step:
+    """A step in its world, from the request of its Dagster run to the last event."""
+
+    def __init__(self, world: StepWorld) -> None:
+        self._world, self._tools, self._engine = world, world.tools, world.engine
+        self._context, self._datasets = world.tools.context, world.tools.datasets
+        self._painter, self._progress = world.painter, world.progress
         #: When the step first had to wait for other runs, and its claims of refs that they gave up.
-        self.waiting_since: float | None = None
-        self.n_claims = 0
-        #: Closed at the end of the step.
-        self.held = ExitStack()
+        self._waiting_since: float | None = None
+        self._n_claims = 0
 
     def run(self) -> Iterator[Any]:
-        if self.deployment.location == AD_HOC_LOCATION and not self.is_direct:
-            self.context.log.warning(run_messages.outside(self.context.assets_def.keys))
-        if (home := temporary_home_of(self.context.instance)) is not None:
-            self.context.log.warning(run_messages.temporary_home(home))
+        if self._world.deployment.location == AD_HOC_LOCATION and not self._world.is_direct:
+            self._context.log.warning(run_messages.outside(self._context.assets_def.keys))
+        if (home := temporary_home_of(self._context.instance)) is not None:
+            self._context.log.warning(run_messages.temporary_home(home))
         hosting = begin(
-            self.engine,
-            self.datasets,
+            self._engine,
+            self._datasets,
             self._partition_keys(),
-            asking=self.asking,
-            launch_id=self.context.run.tags.get(run_tags.LAUNCH_TAG),
+            asking=self._world.asking,
+            launch_id=self._context.run.tags.get(run_tags.LAUNCH_TAG),
             apart=self._with_missing_inputs,
             check=self._check_spark,
         )
@@ -134,7 +175,7 @@ class _Step:
                 yield from self._reuse(next_hosting)
                 next_hosting = yield from self._wait_for(next_hosting.join)
         except Failure as stalled:
-            if not self.is_direct:
+            if not self._world.is_direct:
                 raise
             raise NotBuilt(refs=self._not_live(asked), why=stalled.description or "") from stalled
         yield from self._finish(asked, is_launch=hosting.is_launch)
@@ -144,120 +185,90 @@ class _Step:
 
         The refs of a launch are leased already. Its job runs get the same sentence as a transient failure (rule 6.8).
         """
-        if not (self.body.uses_spark and self.frames.spark.is_remote):
+        if not (self._tools.body.uses_spark and self._tools.frames.spark.is_remote):
             return
-        if not (self.asking.rebuild_before is not None or self._not_live(refs)):
+        if not (self._world.asking.rebuild_before is not None or self._not_live(refs)):
             return
         try:
-            _ = self.frames.spark.session
+            _ = self._tools.frames.spark.session
         except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
             why = explain_failure(error)
-            raise NotBuilt(refs=refs, why=why) if self.is_direct else Failure(why, allow_retries=False) from error
-
-    def _registered(self) -> dict[str, DatasetSpec]:
-        """Register the datasets first: here a graph and an instance are at hand."""
-        location = self.deployment.location
-        datasets = datasets_of(self.graph, location)
-        if location == AD_HOC_LOCATION:
-            known = register_ad_hoc(self.engine, location, datasets)
-        else:
-            outputs = map(asset_text, self.context.assets_def.keys_by_output_name.values())
-            tags = self.context.run.tags
-            # A launch is executed right after the tick that made it, which has registered in the same process.
-            is_current = run_tags.LAUNCH_TAG in tags and tags.get(run_tags.PROCESS_TAG) == this_process()
-            known = register(self.engine, location, datasets, building=outputs, is_current=is_current, is_asked=False)
-        return {spec.asset: spec for spec in known.datasets.values()}
+            stopped = NotBuilt(refs=refs, why=why) if self._world.is_direct else Failure(why, allow_retries=False)
+            raise stopped from error
 
     def _partition_keys(self) -> Sequence[str | None]:
-        if not any(spec.partitions_def is not None for spec in self.context.assets_def.specs):
+        if not any(spec.partitions_def is not None for spec in self._context.assets_def.specs):
             return [None]
-        keys = list(self.context.partition_keys)
-        if len(keys) > 1 and run_tags.PARTITIONS_TAG not in self.context.run.tags:
-            self.painter.tag(run_tags.PARTITIONS_TAG, run_tags.range_in_words(keys))
+        keys = list(self._context.partition_keys)
+        if len(keys) > 1 and run_tags.PARTITIONS_TAG not in self._context.run.tags:
+            self._painter.tag(run_tags.PARTITIONS_TAG, run_tags.range_in_words(keys))
         return keys
 
     def _with_missing_inputs(self, refs: Sequence[Ref]) -> set[Ref]:
         """Outputs of a multi-asset that must not delay the buildable outputs (rule 6.2)."""
-        if len(self.datasets) == 1:
+        if len(self._datasets) == 1:
             return set()
-        return {ref for ref, inputs in self.finder.of(self.datasets, refs).items() if inputs.missing}
+        return {ref for ref, inputs in self._tools.arguments.finder.of(self._datasets, refs).items() if inputs.missing}
 
     # Building
 
     def _build(self, hosting: Hosting) -> Iterator[Any]:
-        self.painter.given(hosting)
+        self._painter.given(hosting)
         if hosting.launch_id is None:
             return
-        self.launch_id = hosting.launch_id
-        self.progress.n_hosted += len(hosting.job_runs)
-        n_threads = self.deployment.threads
-        names = {asset: self.body.name_of(self.context.assets_def, asset) for asset in self.datasets}
-        arguments = Arguments(self.context, self.body, self.config, self.datasets, self.frames, self.finder)
-        tools = Tools(
-            self.context, self.body, self.datasets, self.frames, arguments, names, hosting.launch_id, self.owners
-        )
+        self._progress.launch_id = hosting.launch_id
+        self._progress.n_hosted += len(hosting.job_runs)
+        n_threads = self._world.deployment.threads
         launch = HostedLaunch(
             hosting.launch_id,
             hosting.job_runs,
-            Builder(tools, threads=n_threads),
-            context=self.context,
-            engine=self.engine,
-            painter=self.painter,
-            progress=self.progress,
+            Builder(replace(self._tools, launch_id=hosting.launch_id), threads=n_threads),
+            context=self._context,
+            engine=self._engine,
+            painter=self._painter,
+            progress=self._progress,
             n_threads=n_threads,
-            location=self.deployment.location,
+            location=self._world.deployment.location,
         )
-        yield from launch.build(partial(self.finder.of, self.datasets))
-
-    def _show_spark(self, session: Any) -> None:
-        """Link Spark's own UI from the Dagster run, and log the progress of Spark."""
-
-        def log(tag: str, done: int, total: int) -> None:
-            # Each operation has the launch's tag and that of its first job run; the launch's one is logged.
-            if tag == self.launch_id:
-                with _logging_errors("the progress of Spark could not be logged"):
-                    self.context.log.info(f"Spark has done {done} of {total} tasks.")
-
-        with _logging_errors("the Dagster run could not be linked to Spark's UI"):
-            if (url := spark_ui_url(session)) is not None:
-                self.painter.link("Spark has pages of its own for this run.", spark_ui=url)
-            self.held.enter_context(watch_progress(session, log))
+        yield from launch.build(partial(self._tools.arguments.finder.of, self._datasets))
 
     # Builds of others
 
     def _reuse(self, hosting: Hosting) -> Iterator[Any]:
         if hosting.reuse:
-            self.context.log.info(run_messages.reused(list(hosting.reuse)))
+            self._context.log.info(run_messages.reused(list(hosting.reuse)))
         if skipped := run_messages.skipped_of(hosting.asked, hosting.reuse):
-            self.context.log.info(run_messages.skipped(skipped))
+            self._context.log.info(run_messages.skipped(skipped))
         yield from self._served(hosting.reuse)
         for ref, sentence in hosting.refused.items():
             self._deny(ref, sentence)
 
     def _deny(self, ref: Ref, sentence: str) -> None:
-        self.progress.denied[ref] = sentence
-        self.context.log.error(sentence)
+        self._progress.denied[ref] = sentence
+        self._context.log.error(sentence)
 
     def _served(self, uuids: Mapping[Ref, str]) -> Iterator[Any]:
         """Count live instances that other runs built like instances built here."""
-        self.progress.live.update(uuids)
-        yield from self.painter.reused(uuids, as_materializations=self.is_backfill)
+        self._progress.live.update(uuids)
+        yield from self._painter.reused(
+            uuids, as_materializations=dagster_private.BACKFILL_ID_TAG in self._context.run.tags
+        )
 
     def _wait_for(self, join: Mapping[Ref, str]) -> Generator[Any, None, Hosting | None]:
         """Wait until the runs that build `join` are done; returns the refs that this step has to build after all (rules 8.2, 8.3)."""
         if join:
-            self.context.log.info(run_messages.joined(list(join)))
-        if join and self.waiting_since is None:
-            self.waiting_since = self.engine.steady()
+            self._context.log.info(run_messages.joined(list(join)))
+        if join and self._waiting_since is None:
+            self._waiting_since = self._engine.steady()
         with Waiting(
-            self.engine,
-            self.datasets,
-            self.asking,
+            self._engine,
+            self._datasets,
+            self._world.asking,
             dict(join),
-            since=self.waiting_since or 0.0,
-            timeout_seconds=self.deployment.delegation_timeout_seconds,
+            since=self._waiting_since or 0.0,
+            timeout_seconds=self._world.deployment.delegation_timeout_seconds,
             claim=self._claim,
-            in_the_way_of=partial(in_the_way_of, self.engine, self.context.instance),
+            in_the_way_of=partial(in_the_way_of, self._engine, self._context.instance),
         ) as others:
             while others.waiting:
                 news = others.look()
@@ -266,9 +277,9 @@ class _Step:
                     self._deny(ref, run_messages.failed_elsewhere(ref, why))
                 if news.left:
                     # The run ends as if its job run had missed the inputs: no partition is green or red, and a want stays open.
-                    self.context.log.warning(run_messages.gave_way(list(news.left), next(iter(news.left.values()))))
-                    self.progress.missed.update(news.left)
-                    self.painter.missed(news.left)
+                    self._context.log.warning(run_messages.gave_way(list(news.left), next(iter(news.left.values()))))
+                    self._progress.missed.update(news.left)
+                    self._painter.missed(news.left)
                 if news.hosting is not None:
                     return news.hosting
                 if others.waiting:
@@ -277,16 +288,16 @@ class _Step:
 
     def _claim(self, refs: Sequence[Ref]) -> Hosting:
         """Claim refs that other runs gave up. Raises Dagster's `Failure` after `MAX_CLAIMS` claims."""
-        self.n_claims += 1
-        if self.n_claims > MAX_CLAIMS:
+        self._n_claims += 1
+        if self._n_claims > MAX_CLAIMS:
             raise Failure(
                 f"{few_of(refs)} was given up by another run, the {MAX_CLAIMS}th time that this run has waited. "
                 f"`databuild explain {typed(refs[0])}` says why; start another run to continue.",
                 allow_retries=False,
             )
-        hosting = claim(self.engine, self.datasets, refs, asking=self.asking, apart=self._with_missing_inputs)
+        hosting = claim(self._engine, self._datasets, refs, asking=self._world.asking, apart=self._with_missing_inputs)
         if hosting.job_runs:
-            self.context.log.info(
+            self._context.log.info(
                 run_messages.given_up_elsewhere([ref for run in hosting.job_runs for ref in run.refs])
             )
         return hosting
@@ -294,39 +305,39 @@ class _Step:
     # The end
 
     def _finish(self, asked: Sequence[Ref], *, is_launch: bool) -> Iterator[Any]:
-        progress = self.progress
-        yield from self.painter.checks(progress.verdicts)
+        progress = self._progress
+        yield from self._painter.checks(progress.verdicts)
         # A re-execution has the tags of the run before it.
         is_delegated = bool(progress.live) and not progress.n_hosted
-        if is_delegated or run_tags.DELEGATED_TAG in self.context.run.tags:
-            self.painter.tag(run_tags.DELEGATED_TAG, str(is_delegated).lower())
+        if is_delegated or run_tags.DELEGATED_TAG in self._context.run.tags:
+            self._painter.tag(run_tags.DELEGATED_TAG, str(is_delegated).lower())
         left = self._not_live(asked)
         waiting = {} if is_launch else self._judged(left)
         if progress.denied:
-            self.painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_DENIED)
-        if progress.failed or progress.denied or (waiting and self.is_direct):
-            self.painter.only_failed([*progress.failed, *progress.denied])
+            self._painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_DENIED)
+        if progress.failed or progress.denied or (waiting and self._world.is_direct):
+            self._painter.only_failed([*progress.failed, *progress.denied])
             why = _failure_message(progress) or next(iter(waiting.values())).sentence
             metadata = self._metadata_of(progress.cause)
             if first := next(iter([*progress.failed, *progress.denied]), None):
-                metadata = {**metadata, **page_metadata(self.engine, first)}
+                metadata = {**metadata, **page_metadata(self._engine, first)}
             raise (
                 NotBuilt(refs=left, why=why, metadata=metadata)
-                if left and self.is_direct
+                if left and self._world.is_direct
                 else Failure(why, metadata=metadata, allow_retries=False)
             ) from progress.cause
         if progress.missed and is_launch:
-            self.painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_DEP_MISS)
+            self._painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_DEP_MISS)
         elif any(ref.is_wanted for ref in waiting.values()):
-            self.painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_WAITING)
+            self._painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_WAITING)
         elif progress.stopped:
-            self.painter.tag(run_tags.OUTCOME_TAG, "stopped")
-        yield from self.painter.waiting(waiting)
+            self._painter.tag(run_tags.OUTCOME_TAG, "stopped")
+        yield from self._painter.waiting(waiting)
         not_live_assets = {asset_of(ref) for ref in left}
-        for asset in self.datasets:
+        for asset in self._datasets:
             if asset not in not_live_assets:
-                yield self.painter.all_live(asset_key(asset))
-                if self.is_direct:
+                yield self._painter.all_live(asset_key(asset))
+                if self._world.is_direct:
                     self._put_value(asset, [ref for ref in asked if asset_of(ref) == asset])
 
     def _metadata_of(self, cause: BaseException | None) -> Mapping[str, Any]:
@@ -334,30 +345,30 @@ class _Step:
         try:
             return storable(cause.metadata, "dagster.Failure") if isinstance(cause, Failure) else {}
         except InvalidMetadata as error:
-            self.context.log.warning(str(error))
+            self._context.log.warning(str(error))
             return {}
 
     def _put_value(self, asset: str, refs: Sequence[Ref]) -> None:
         """Give the result of `materialize()` the rows, which are live already."""
         with _logging_errors(f"result.asset_value({asset!r}) has no value"):
-            instances = list(self.engine.queries.canonical.of(refs).values())
-            put_asset_value(self.context, self.body, self.frames, asset, instances)
+            instances = list(self._engine.queries.canonical.of(refs).values())
+            put_asset_value(self._context, self._tools.body, self._tools.frames, asset, instances)
 
     def _not_live(self, asked: Sequence[Ref]) -> list[Ref]:
-        return [ref for ref, state in self.engine.queries.canonical.states(asked).items() if state is not _LIVE]
+        return [ref for ref, state in self._engine.queries.canonical.states(asked).items() if state is not _LIVE]
 
     def _judged(self, left: Sequence[Ref]) -> dict[Ref, NotLive]:
         """Deny the refs that have failed, also at their dep miss; returns the refs that wait, with a warning for each."""
-        progress = self.progress
+        progress = self._progress
         progress.denied = {ref: sentence for ref in left if (sentence := progress.denied.get(ref)) is not None}
         unexplained = [ref for ref in left if ref not in progress.failed and ref not in progress.denied]
-        waiting = not_live(self.engine, unexplained) if unexplained else {}
+        waiting = not_live(self._engine, unexplained) if unexplained else {}
         for ref in [ref for ref, found in waiting.items() if found.has_failed]:
             self._deny(ref, waiting.pop(ref).sentence)
         for found in list(waiting.values())[:MAX_WARNINGS]:
-            self.context.log.warning(found.sentence)
+            self._context.log.warning(found.sentence)
         if len(waiting) > MAX_WARNINGS:
-            self.context.log.warning(f"{len(waiting) - MAX_WARNINGS} more refs wait: see `databuild want list`.")
+            self._context.log.warning(f"{len(waiting) - MAX_WARNINGS} more refs wait: see `databuild want list`.")
         return waiting
 
 

@@ -129,9 +129,5 @@ class Asking:
         """The url of the store."""
         return self._store.url
 
-    @property
-    def _whole(self) -> Callable[[str | None], str | None]:
-        return self._store.places.whole
-
     def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self._store.ask(sql, parameters)

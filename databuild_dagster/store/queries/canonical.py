@@ -231,7 +231,7 @@ class CanonicalQueries(Asking):
     """Canonical instances of refs."""
 
     def _seen(self, answer: list[tuple[Any, ...]]) -> list[Canonical]:
-        found = _NOW.rows(answer, manifest_uri=self._whole)
+        found = _NOW.rows(answer, manifest_uri=self._store.places.whole)
         for canonical in found:
             if canonical.uuid is None or canonical.job_run is None:
                 raise self._damage_of(canonical.ref)
@@ -423,7 +423,7 @@ class CanonicalQueries(Asking):
         named = {**parameters, "seq": seq, "end": (seq + 1) << BITS}
         with self._store.reading() as connection:
             rows = connection.execute(_CANONICAL_AT.format(refs=refs), named).fetchall()
-            found = _THEN.rows(rows, manifest_uri=self._whole)
+            found = _THEN.rows(rows, manifest_uri=self._store.places.whole)
             if all(canonical.manifest_state != REMOVED for canonical in found):
                 return found
             # Removals are rare: the log has their times, instead of a column of every instance.

@@ -263,7 +263,7 @@ class InstanceQueries(Asking):
     """Instances, whether readers see them or not."""
 
     def _instances(self, sql: str, *parameters: Any) -> list[Instance]:
-        return _INSTANCE.rows(self._all(sql, *parameters), manifest_uri=self._whole)
+        return _INSTANCE.rows(self._all(sql, *parameters), manifest_uri=self._store.places.whole)
 
     def get(self, uuid: str, most_inputs: int | None = None) -> Instance | None:
         """An instance with all of its inputs, which may be a hundred thousand, or with the first `most_inputs`."""
@@ -404,7 +404,7 @@ class InstanceQueries(Asking):
             SELECT substr(i.manifest_uri, 1, length(i.manifest_uri) - {_IN_DATASET}) AS folder, min(r.ref)
             FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id WHERE length(i.manifest_uri) > {_IN_DATASET}
             GROUP BY substr(i.manifest_uri, 1, length(i.manifest_uri) - {_IN_DATASET})"""
-        return [(asset_of(ref), str(self._whole(folder))) for folder, ref in self._all(sql)]
+        return [(asset_of(ref), str(self._store.places.whole(folder))) for folder, ref in self._all(sql)]
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
         """The instances among `uuids` with an input that is now tainted or not canonical (rule 4.6)."""
