@@ -29,7 +29,10 @@ DOCS = Path(__file__).parent.parent / "docs"
 _RECORDS_OF = {
     "engine.why.want_report": "RecordedWant CanceledWant ShownReport Retried",
     "store.queries.wants": "WantView",
+    "cli.build": "ShownBuild",
+    "cli.tick": "ShownTick",
     "cli.partitions": "Listed",
+    "calls.status": "Status",
     "engine.why.partitions": "Paused Resumed ShownCanonical",
     "engine.why.history": "ShownInstance",
     "features.compare.receipts": "Receipt",

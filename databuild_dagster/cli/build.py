@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
+from msgspec import UNSET, UnsetType
 
-from databuild_dagster.bindings.local.building import MAX_NAMED, BuildResult, Workshop
+from databuild_dagster.bindings.local.building import MAX_NAMED, BuildResult, NotLive, Workshop
 from databuild_dagster.calls.build import build_named, built_from
 from databuild_dagster.calls.progress import SparkJobs
 from databuild_dagster.calls.streams import printing_to_file, printing_to_stderr, screen, warn
@@ -29,9 +32,10 @@ from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.state import home_to_write, the_instance
 from databuild_dagster.engine.why.awaited import process_of
-from databuild_dagster.engine.wording import when
-from databuild_dagster.model.records import error_as_json
+from databuild_dagster.engine.why.first_failures import FirstFailure
+from databuild_dagster.model.records import Time, error_as_json, extended
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.wording import typed
 
 #: Log files of builds that are kept.
@@ -113,7 +117,7 @@ def build(
             keep_want=keep_want,
         )
     if as_json:
-        emit(_as_json(built))
+        emit(_shape(built))
     else:
         _summarize(built, refs, log, keep_want=keep_want)
     if built.interrupted:
@@ -146,39 +150,66 @@ def opened_workshop(where: Where, *, at_once: int = 1) -> Workshop:
     return workshop
 
 
-def _as_json(built: BuildResult) -> dict[str, object]:
-    """Rules 15."""
-    job_runs = {"succeeded": built.succeeded, "dep_missed": built.dep_missed}
-    job_runs |= {"failed": built.failed, "canceled": built.canceled}
-    timed_out = {} if built.timed_out is None else {"error": error_as_json(built.timed_out)}
-    return {
-        "request_id": built.request_id,
-        "refs": {"live": built.live, "failed": len(built.not_live)},
-        "job_runs": job_runs,
-        "launches": built.launches,
-        "reused": built.reused,
-        "stale": built.stale,
-        "seconds": round(built.seconds, 3),
-        "not_live": [ref._asdict() for ref in built.not_live],
-        "failed_first": built.failed_first,
-        "hints": built.hints,
-        "assets": [{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in built.assets],
-        "interrupted": built.interrupted,
-        "left_to_orchestrator": built.left_to_orchestrator,
-        "waits_for": [
-            {
-                "ref": run.ref,
-                "job_run": run.job_run,
-                "state": run.state,
-                "job": run.job,
-                "dagster_run_id": run.dagster_run_id,
-                "process": process_of(run),
-                "since": when(run.since),
-            }
-            for run in built.waits_for
-        ],
-        **timed_out,
-    }
+class BuiltRefs(msgspec.Struct, frozen=True):
+    """The refs of a request."""
+
+    live: int
+    failed: int
+
+
+class EndedRuns(msgspec.Struct, frozen=True):
+    """The job runs of this process."""
+
+    succeeded: int
+    dep_missed: int
+    failed: int
+    canceled: int
+
+
+class ShownWait(msgspec.Struct, frozen=True):
+    """A job run for which a build waited."""
+
+    ref: Ref
+    job_run: str
+    state: JobRunState
+    job: str
+    dagster_run_id: str | None
+    process: str
+    since: Time
+
+
+class ShownBuild(msgspec.Struct, frozen=True):
+    """The outcome of a build; `assets` have their refs by state."""
+
+    request_id: str
+    refs: BuiltRefs
+    job_runs: EndedRuns
+    launches: int
+    reused: int
+    stale: Sequence[Ref]
+    seconds: float
+    not_live: Sequence[NotLive]
+    failed_first: Sequence[FirstFailure]
+    hints: Sequence[str]
+    assets: list[dict[str, Any]]
+    interrupted: bool
+    left_to_orchestrator: int
+    waits_for: list[ShownWait]
+    #: After --timeout alone.
+    error: dict[str, str] | UnsetType = UNSET
+
+
+def _shape(built: BuildResult) -> ShownBuild:
+    return extended(
+        ShownBuild,
+        built,
+        refs=BuiltRefs(built.live, len(built.not_live)),
+        job_runs=extended(EndedRuns, built),
+        seconds=round(built.seconds, 3),
+        assets=[{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in built.assets],
+        waits_for=[extended(ShownWait, run, process=process_of(run)) for run in built.waits_for],
+        **({} if built.timed_out is None else {"error": error_as_json(built.timed_out)}),
+    )
 
 
 def _summarize(built: BuildResult, refs: Sequence[Ref], log: Path | None, *, keep_want: bool) -> None:

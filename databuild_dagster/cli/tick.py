@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from databuild_dagster.bindings.local.building import REST_SECONDS, WAIT_SECONDS, Workshop
 from databuild_dagster.calls.streams import printing_to_stderr
@@ -21,6 +23,7 @@ from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
 from databuild_dagster.engine.planning import built_here
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.why.orchestrators import outages_with_refs
+from databuild_dagster.model.records import extended
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING
 from databuild_dagster.model.wording import typed
@@ -67,7 +70,8 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     failed = _failed(workshop, report) if until_idle else []
     out_of_reach = _outages(workshop)
     if as_json:
-        emit(_as_json(report, seen) | ({"failed": len(failed), "timed_out": not is_idle} if until_idle else {}))
+        of_all = {"failed": len(failed), "timed_out": not is_idle} if until_idle else {}
+        emit(extended(ShownTick, report, seen, set_aside=dict(report.set_aside), **of_all))
     else:
         _tell(report, seen)
         for sentence in out_of_reach:
@@ -77,7 +81,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
             click.echo(f"{count(len(failed), 'ref')} failed: {says if len(failed) == 1 else f'of the first, {says}'}.")
         if not is_idle:
             click.echo(f"The --timeout of {timeout:g} s has passed, and work is left: run the same command again.")
-    has_failed = bool(failed) or (until_idle and bool(seen.failed or seen.stuck or out_of_reach))
+    has_failed = bool(failed) or (until_idle and bool(seen.failed_operations or seen.stuck_operations or out_of_reach))
     if has_failed or not is_idle:
         raise Exit(FAILED)
 
@@ -99,13 +103,13 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
     whole, n_moved, moved_at = TickReport(), 0, time.monotonic()
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
-        n_ended = len(seen.ended)
+        n_ended = len(seen.operations)
         seen.forget_troubles()
         report = workshop.tick(seen)
         whole.add(report)
         # A later tick tries again what an earlier one set aside.
         whole.set_aside = report.set_aside
-        if not report.idle or len(seen.ended) > n_ended:
+        if not report.idle or len(seen.operations) > n_ended:
             n_moved, moved_at = 0, time.monotonic()
         elif (report.unsure or seen.is_unsure) and time.monotonic() - moved_at < UNSURE_SECONDS:
             # A host may have died with what it holds, and no process may tick after this one.
@@ -145,28 +149,31 @@ def _failed(workshop: Workshop, report: TickReport) -> list[Ref]:
     return [ref for ref, state in states.items() if state in FAILING]
 
 
-def _as_json(report: TickReport, seen: _Seen) -> dict[str, object]:
-    return {
-        "launched": report.launched,
-        "lost": report.lost,
-        "missed": report.missed,
-        "arrived": report.arrived,
-        "fired": report.fired,
-        "expired": report.expired,
-        "sla_missed": report.sla_missed,
-        "given_up": report.given_up,
-        "set_aside": dict(report.set_aside),
-        "launched_jobs": seen.launched,
-        "jobs_without_executor": seen.waiting_jobs,
-        "operations": seen.ended,
-        "stuck_operations": seen.stuck,
-    }
+class ShownTick(msgspec.Struct, frozen=True):
+    """The results of the ticks of a command."""
+
+    launched: list[str]
+    lost: dict[str, str]
+    missed: list[Ref]
+    arrived: list[Ref]
+    fired: list[Ref]
+    expired: list[str]
+    sla_missed: list[str]
+    given_up: list[str]
+    set_aside: dict[str, str]
+    launched_jobs: list[str]
+    jobs_without_executor: dict[str, int]
+    operations: dict[str, str]
+    stuck_operations: dict[str, str]
+    #: With --until-idle alone: the number of refs that have failed in the end.
+    failed: int | UnsetType = UNSET
+    timed_out: bool | UnsetType = UNSET
 
 
 def _tell(report: TickReport, seen: _Seen) -> None:
     doings = list(_doings(report, seen))
     click.echo(f"{'; '.join(doings)}." if doings else "Nothing is due.")
-    for id, why in seen.stuck.items():
+    for id, why in seen.stuck_operations.items():
         click.echo(f"{id} cannot continue: {why}")
     for sentence in report.set_aside.sentences():
         click.echo(sentence)
@@ -176,38 +183,38 @@ def _tell(report: TickReport, seen: _Seen) -> None:
 class _Seen:
     """The launches and completions of the ticks, and the troubles of the last tick."""
 
-    launched: list[str] = field(default_factory=list)
+    launched_jobs: list[str] = field(default_factory=list)
     #: Operation to its outcome, and the operations that failed.
-    ended: dict[str, str] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)
+    operations: dict[str, str] = field(default_factory=dict)
+    failed_operations: set[str] = field(default_factory=set)
     #: Operation to why it cannot continue here.
-    stuck: dict[str, str] = field(default_factory=dict)
+    stuck_operations: dict[str, str] = field(default_factory=dict)
     #: Operation to the number of its jobs that no process runs.
-    waiting_jobs: dict[str, int] = field(default_factory=dict)
+    jobs_without_executor: dict[str, int] = field(default_factory=dict)
     #: Of each code location, whether the holders of leases are not known yet to live.
     unsure: list[bool] = field(default_factory=list)
 
     def launching(self, job: str, n_partitions: int) -> None:
-        self.launched.append(f"{job} ({count(n_partitions, 'partition')})")
+        self.launched_jobs.append(f"{job} ({count(n_partitions, 'partition')})")
 
     def waiting(self, sentence: str) -> None:
         """A tick waits for no job run."""
 
     def side_ticked(self, done: SideReport) -> None:
         """Add a code location's part of a tick."""
-        self.ended.update(done.ended)
-        self.failed.update(done.failed)
-        self.stuck.update(done.stuck)
-        self.waiting_jobs.update(done.waiting)
+        self.operations.update(done.ended)
+        self.failed_operations.update(done.failed)
+        self.stuck_operations.update(done.stuck)
+        self.jobs_without_executor.update(done.waiting)
         self.unsure.append(done.is_unsure)
         for id in done.ended:
-            self.stuck.pop(id, None)
-            self.waiting_jobs.pop(id, None)
+            self.stuck_operations.pop(id, None)
+            self.jobs_without_executor.pop(id, None)
 
     def forget_troubles(self) -> None:
         """Forget the troubles; the next tick finds the remaining ones."""
-        self.stuck.clear()
-        self.waiting_jobs.clear()
+        self.stuck_operations.clear()
+        self.jobs_without_executor.clear()
         self.unsure.clear()
 
     @property
@@ -217,12 +224,12 @@ class _Seen:
 
 
 def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:
-    if seen.launched:
-        jobs = Counter(seen.launched)
+    if seen.launched_jobs:
+        jobs = Counter(seen.launched_jobs)
         yield f"Launched {', '.join(job if n == 1 else f'{n} times {job}' for job, n in jobs.items())}"
-    for id, outcome in seen.ended.items():
+    for id, outcome in seen.operations.items():
         yield f"{id} has ended: {outcome}"
-    for id, n_jobs in seen.waiting_jobs.items():
+    for id, n_jobs in seen.jobs_without_executor.items():
         yield f"{count(n_jobs, 'job')} of {id} without an executor"
     others = {
         ("ref", "wanted by arcs"): report.fired,

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import msgspec
+
 from databuild_dagster.bindings.local.interrupts import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.bindings.local.result import Result, Screen
 from databuild_dagster.bindings.local.tally import Tally
@@ -222,7 +224,7 @@ class Workshop:
         return [spec for spec in self.datasets.values() if spec.location == location.deployment.location]
 
 
-class NotLive(NamedTuple):
+class NotLive(msgspec.Struct, frozen=True):
     """A ref of the request that is not live in the end."""
 
     ref: Ref

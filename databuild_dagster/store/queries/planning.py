@@ -209,7 +209,7 @@ class AwaitedRun(NamedTuple):
     holder: str | None
     dagster_run_id: str | None
     #: It is in its state since then.
-    since: float
+    since: Time
 
 
 class DueSoon(NamedTuple):
