@@ -31,7 +31,6 @@ from databuild_dagster.engine.why.want_report import (
 )
 from databuild_dagster.feature import rows
 from databuild_dagster.model.commands import (
-    DEFAULT_TTL_SECONDS,
     CancelJobRuns,
     CancelWants,
     CreateWants,
@@ -43,6 +42,7 @@ from databuild_dagster.model.commands import (
     UntaintPartitions,
 )
 from databuild_dagster.model.errors import CannotRevert
+from databuild_dagster.model.records import asked_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.ids import IdKind
@@ -58,26 +58,17 @@ from databuild_dagster.web.action import (
     names_of,
     refs_of,
 )
-from databuild_dagster.web.parameters import duration, flag, moment_to_come, number, ref, several, text
+from databuild_dagster.web.parameters import asked, flag, moment_to_come, ref, several, text
 from databuild_dagster.web.state import State
 
-MAX_PRIORITY: Final = 1_000_000
 #: Outputs of a canceled job run, and refs that wait for each, that a sentence names.
 MAX_NAMED: Final = 5
 
 
 def _want(state: State, values: Values) -> CreateWants:
     refs = refs_of(state, values)
-    return CreateWants(
-        wants=(refs,) if values["together"] else tuple((ref,) for ref in refs),
-        comment=values["comment"] or "",
-        priority=values["priority"],
-        ttl_seconds=values["ttl"],
-        sla_seconds=values["sla"],
-        rebuild=values["rebuild"],
-        fresh=values["fresh"],
-        fail_fast=values["fail_fast"],
-    )
+    wanted = {field.field: values[field.name] for field in asked_of(CreateWants)}
+    return CreateWants(wants=(refs,) if values["together"] else tuple((ref,) for ref in refs), **wanted)
 
 
 def _wanted(engine: Engine, command: CreateWants, handle: Handle) -> list[RecordedWant]:
@@ -157,14 +148,8 @@ WANT: Final = Action(
     "Record wants for partitions; the orchestrator builds them.",
     (
         replace(REFS, required=True),
-        text("comment", "The reason, shown in the list of wants."),
-        number("priority", "Higher is more urgent.", 0, -MAX_PRIORITY, MAX_PRIORITY),
-        duration("ttl", "How long the want stays open: 90s, 12h, 7d, or none.", DEFAULT_TTL_SECONDS, "7d"),
-        duration("sla", "The time until the data should be live: 90s, 12h, 7d.", None),
-        flag("rebuild", "Rebuild the partitions, also those that are live or failed."),
-        flag("fresh", "Rebuild those partitions that another code version built."),
+        *map(asked, asked_of(CreateWants)),
         flag("together", "Record one want for all partitions instead of one for each."),
-        flag("fail_fast", "Stop building the other inputs once one has failed."),
     ),
     **commanded(_want, _wanted, _would_want),
     answer=list[RecordedWant],
