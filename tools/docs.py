@@ -48,6 +48,7 @@ _RECORDS_OF = {
     "features.lots.gap_ranges": "GapsOfDataset",
     "features.lots.commands.lot": "LotsOfDataset ListedLot",
     "features.lots.arc_shapes": "ShownArcLot",
+    "features.erase.commands": "ShownSurvey ShownReceipt",
     "features.operations.shapes": "ShownOperation CanceledOperation",
 }
 RECORDS = {name: f"databuild_dagster.{module}" for module, names in _RECORDS_OF.items() for name in names.split()}

@@ -20,9 +20,9 @@ from databuild_dagster.calls.streams import printing_to_file, printing_to_stderr
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import (
     DURATION,
-    FAIL_FAST,
     Selection,
     Where,
+    asked,
     definitions,
     printed,
     selection,
@@ -33,6 +33,7 @@ from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.state import home_to_write, the_instance
 from databuild_dagster.engine.why.awaited import process_of
 from databuild_dagster.engine.why.first_failures import FirstFailure
+from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.records import Time, error_as_json, extended
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import JobRunState
@@ -44,10 +45,7 @@ MAX_LOGS = 20
 
 @click.command()
 @selection
-@click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
-@click.option("--comment", default="", help="The reason, shown by `want show`, --json and the pages.")
-@click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
-@click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
+@asked(CreateWants, "comment", "priority", "rebuild", "fresh", "fail_fast")
 @click.option(
     "--downstream", is_flag=True, help="Rebuild what was built from earlier instances of REFS, in place of REFS."
 )
@@ -69,21 +67,16 @@ MAX_LOGS = 20
 @click.option(
     "--keep-want", is_flag=True, help="Leave the want open after Ctrl-C or SIGTERM; an orchestrator builds it."
 )
-@FAIL_FAST
 @click.option("--retry", is_flag=True, help="First retry what failed of REFS and behind them.")
 @definitions
 @tabular
 def build(
     selection: Selection,
-    priority: int,
-    comment: str,
-    rebuild: bool,
-    fresh: bool,
+    wanted: dict[str, Any],
     downstream: bool,
     timeout: float | None,
     at_once: int,
     keep_want: bool,
-    fail_fast: bool,
     retry: bool,
     where: Where,
     as_json: bool,
@@ -101,7 +94,7 @@ def build(
         workshop.has_log = log is not None
         refs = selection.refs(workshop.engine.queries)
         if downstream:
-            refs, rebuild = printed(built_from(workshop.engine.queries, refs)), True
+            refs, wanted["rebuild"] = printed(built_from(workshop.engine.queries, refs)), True
         built = build_named(
             workshop,
             refs,
@@ -109,12 +102,8 @@ def build(
             spark=None if log is None else display.enter_context(SparkJobs(home).watched()),
             timeout_seconds=timeout,
             retry=retry,
-            priority=priority,
-            comment=comment or "databuild build",
-            rebuild=rebuild,
-            fresh=fresh,
-            fail_fast=fail_fast,
             keep_want=keep_want,
+            **wanted | {"comment": wanted["comment"] or "databuild build"},
         )
     if as_json:
         emit(_shape(built))

@@ -17,12 +17,7 @@ from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.why.partitions import Resumed, paused
 from databuild_dagster.engine.why.want_report import retried
 from databuild_dagster.engine.wording import when
-from databuild_dagster.model.commands import (
-    PausePartitions,
-    ResumePartitions,
-    RetryRefs,
-    TaintPartitions,
-)
+from databuild_dagster.model import commands as c
 from databuild_dagster.model.pauses import is_whole
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import typed
@@ -51,7 +46,7 @@ def taint(
     engine = the_engine()
     uuids = tuple(engine.queries.ids.full(IdKind.INSTANCE, uuid) for uuid in uuids)
     refs = selection.refs(engine.queries) if selection.names else ()
-    command = TaintPartitions(refs=refs, uuids=uuids, reason=reason, downstream=downstream)
+    command = c.TaintPartitions(refs=refs, uuids=uuids, reason=reason, downstream=downstream)
     if dry_run:
         _preview(engine, command, as_json=as_json)
         return
@@ -67,7 +62,7 @@ def _refresh_copies(engine: Engine, refs: Collection[Ref]) -> None:
     refresh_copies(engine, refs, the_warehouse, the_instance)
 
 
-def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
+def _preview(engine: Engine, command: c.TaintPartitions, *, as_json: bool) -> None:
     found = would_taint(engine.preview(command, actor=this_user()))
     if as_json:
         emit(found)
@@ -129,7 +124,7 @@ def retry(selection: Selection, reason: str, as_json: bool) -> None:
     Wants that failed because of REFS are recorded again.
     """
     engine = the_engine()
-    outcome = engine.handle(RetryRefs(refs=selection.refs(engine.queries), reason=reason), actor=this_user())
+    outcome = engine.handle(c.RetryRefs(refs=selection.refs(engine.queries), reason=reason), actor=this_user())
     done = retried(engine.queries, outcome)
     n_opened, n_wants = count(len(done.opened), "ref"), count(len(done.wants), "want")
     answer(done, f"Opened {n_opened} and recorded {n_wants} as request {done.request_id}.", as_json=as_json)
@@ -159,7 +154,7 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
     """
     engine = the_engine()
     refs = names_to_pause(engine.queries, names)
-    command = PausePartitions(refs=refs, reason=reason, until=until, terminate=terminate)
+    command = c.PausePartitions(refs=refs, reason=reason, until=until, terminate=terminate)
     outcome = engine.handle(command, actor=this_user())
     done = paused(engine.queries, command, outcome)
     if as_json:
@@ -194,5 +189,5 @@ def resume(names: tuple[Ref, ...], reason: str, as_json: bool) -> None:
     """
     engine = the_engine()
     refs = names_to_pause(engine.queries, names)
-    outcome = engine.handle(ResumePartitions(refs=refs, reason=reason), actor=this_user())
+    outcome = engine.handle(c.ResumePartitions(refs=refs, reason=reason), actor=this_user())
     answer(Resumed(outcome.resumed), f"Resumed {_in_words(engine, outcome.resumed)}.", as_json=as_json)

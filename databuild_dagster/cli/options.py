@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 
 from databuild_dagster.bindings.registry.selections import refs_of_names, select_names
 from databuild_dagster.calls.streams import say
@@ -18,6 +19,7 @@ from databuild_dagster.cli.output import WIDE, count, shown
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.engine.wording import seconds_of, time_from, time_of
+from databuild_dagster.model.records import asked_of
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.selections import SELECTABLE
 from databuild_dagster.store.queries.queries import Queries
@@ -129,10 +131,6 @@ def selection(function: F | None = None, *, required: bool = True, metavar: str 
     return click.argument("refs", type=REF, nargs=-1, required=required, metavar=metavar)(option(wrapped))
 
 
-#: Of the commands that record wants (rule 6.14).
-FAIL_FAST = click.option("--fail-fast", is_flag=True, help="Stop building the other inputs once one has failed.")
-
-
 class Instant(click.ParamType[float | None]):
     """A time with an offset, such as 2026-11-21T14:00:00+01:00, as seconds since 1970 UTC."""
 
@@ -161,6 +159,30 @@ class Duration(Instant):
 
 
 INSTANT, DURATION = Instant(), Duration()
+_OF_KIND: dict[str, dict[str, Any]] = {
+    "number": {"type": int, "show_default": True},
+    "flag": {"is_flag": True},
+    "duration": {"type": DURATION},
+    "time": {"type": INSTANT, "metavar": "TIME"},
+}
+
+
+def asked(command: type[msgspec.Struct], *only: str) -> Callable[[F], F]:
+    """An option for each field of a command that a person gives, or `only` for some; passed on together as `wanted`."""
+    fields = asked_of(command, *only)
+
+    def with_options(function: F) -> F:
+        @wraps(function)
+        def wrapped(*args: Any, **options: Any) -> Any:
+            return function(*args, wanted={field.field: options.pop(field.field) for field in fields}, **options)
+
+        for field in reversed(fields):
+            more = _OF_KIND.get(field.kind, {}) | ({"show_default": field.shown_default} if field.shown_default else {})
+            names, sentence = (f"--{field.name.replace('_', '-')}", field.field), field.sentence.format(refs="REFS")
+            wrapped = click.option(*names, default=field.default, help=sentence, **more)(wrapped)
+        return wrapped  # type: ignore[return-value]
+
+    return with_options
 
 
 class FromNow(Instant):

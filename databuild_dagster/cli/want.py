@@ -10,14 +10,12 @@ from databuild_dagster.calls.answers import absences_in_words, cause_lines, expl
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.listing import in_states
 from databuild_dagster.cli.options import (
-    DURATION,
-    FAIL_FAST,
-    INSTANT,
     REF,
     Count,
     Selection,
     Where,
     as_of,
+    asked,
     common,
     definitions,
     moment,
@@ -39,7 +37,7 @@ from databuild_dagster.engine.why.want_report import (
     want_reports,
 )
 from databuild_dagster.engine.wording import json_of
-from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
+from databuild_dagster.model.commands import CancelWants, CreateWants
 from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import WantState
@@ -56,58 +54,16 @@ _NONE_MATCH = "No wants match. `databuild want list --all --derivative` lists ev
 @click.command("create")
 @selection
 @click.option("--together", is_flag=True, help="Record one want for all REFS instead of one per ref.")
-@click.option(
-    "--ttl",
-    type=DURATION,
-    default=DEFAULT_TTL_SECONDS,
-    show_default="7d",
-    help="How long the want stays open: 90s, 12h, 7d, or none.",
-)
-@click.option("--sla", type=DURATION, default=None, help="The time until the data should be live: 90s, 12h, 7d.")
-@click.option(
-    "--data-timestamp",
-    type=INSTANT,
-    metavar="TIME",
-    default=None,
-    help="The time of the data, as 2026-11-21T14:00:00Z. --sla counts from then instead of from now.",
-)
-@click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
-@click.option("--comment", default="", help="The reason, shown by `want show`, --json and the pages.")
-@click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
-@click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
-@FAIL_FAST
+@asked(CreateWants)
 @definitions
 @common
-def create(
-    selection: Selection,
-    together: bool,
-    ttl: float | None,
-    sla: float | None,
-    data_timestamp: float | None,
-    priority: int,
-    comment: str,
-    rebuild: bool,
-    fresh: bool,
-    fail_fast: bool,
-    where: Where,
-    as_json: bool,
-) -> None:
+def create(selection: Selection, together: bool, wanted: dict[str, Any], where: Where, as_json: bool) -> None:
     """Record wants for REFS; the orchestrator builds them."""
     engine = the_engine()
 
     def create_them() -> Outcome:
         refs = selection.refs(engine.queries)
-        command = CreateWants(
-            wants=(refs,) if together else tuple((ref,) for ref in refs),
-            ttl_seconds=ttl,
-            sla_seconds=sla,
-            data_timestamp=data_timestamp,
-            priority=priority,
-            comment=comment,
-            rebuild=rebuild,
-            fresh=fresh,
-            fail_fast=fail_fast,
-        )
+        command = CreateWants(wants=(refs,) if together else tuple((ref,) for ref in refs), **wanted)
         return engine.handle(command, actor=this_user())
 
     outcome = with_definitions(create_them, where, lambda: engine)

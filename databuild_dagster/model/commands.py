@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, Erasure, MadeWith, ManifestFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
+from databuild_dagster.model.records import Asked
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.surroundings import Fate, Surrounding
 
@@ -28,7 +31,7 @@ class RegisterDatasets(Command, frozen=True, kw_only=True):
 
 
 class CreateWants(Command, frozen=True, kw_only=True):
-    """Record wants under a single request. Each inner tuple is a want, all or nothing (rule 5.4).
+    """Record wants under a single request. Each inner tuple is a want, all or nothing (rules 5.4, 6.14, 8.7).
 
     Refused: a malformed ref, a ref named twice, an unknown asset, a key outside the partitions, a TTL that is not positive.
     """
@@ -37,17 +40,21 @@ class CreateWants(Command, frozen=True, kw_only=True):
     request_id: str | None = None
     source: str = "user"
     source_id: str | None = None
-    comment: str = ""
-    priority: int = 0
-    ttl_seconds: float | None = DEFAULT_TTL_SECONDS
-    sla_seconds: float | None = None
-    data_timestamp: float | None = None
-    #: Taint live and failed refs first, so that they are built again (rule 8.7).
-    rebuild: bool = False
-    #: The same for refs that a different code version has built.
-    fresh: bool = False
-    #: A failed input ends also the builds of the other missing inputs (rule 6.14).
-    fail_fast: bool = False
+    comment: Annotated[str, Asked("text", "The reason, shown with the wants.")] = ""
+    priority: Annotated[int, Asked("number", "Higher is more urgent.")] = 0
+    ttl_seconds: Annotated[
+        float | None, Asked("duration", "How long the want stays open: 90s, 12h, 7d, or none.", "7d")
+    ] = DEFAULT_TTL_SECONDS
+    sla_seconds: Annotated[float | None, Asked("duration", "The time until the data should be live: 90s, 12h, 7d.")] = (
+        None
+    )
+    data_timestamp: Annotated[
+        float | None,
+        Asked("time", "The time of the data, as 2026-11-21T14:00:00Z: the SLA counts from then, else from now."),
+    ] = None
+    rebuild: Annotated[bool, Asked("flag", "Rebuild {refs}, also those that are live or failed.")] = False
+    fresh: Annotated[bool, Asked("flag", "Rebuild those of {refs} that another code version built.")] = False
+    fail_fast: Annotated[bool, Asked("flag", "Stop building the other inputs once one has failed.")] = False
 
 
 class CancelWants(Command, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Parts of the records that people and programs read (rules 15).
+"""Parts of the records that people and programs read (rules 15), and of the commands that they give.
 
 A noun is declared once, as a `msgspec.Struct`. Its fields in their order are its JSON; a field that a table shows has a `Column`.
 """
@@ -6,7 +6,9 @@ A noun is declared once, as a `msgspec.Struct`. Its fields in their order are it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.rows import NEVER
@@ -54,6 +56,31 @@ def columns_of(record: type, *first: str) -> list[Column]:
         for column in getattr(hint, "__metadata__", ())
     ]
     return sorted(found, key=lambda column: first.index(column.field) if column.field in first else len(first))
+
+
+class Asked(NamedTuple):
+    """A field that a person gives: an option, and a parameter of an action. `{refs}` in its sentence is the refs of the command."""
+
+    kind: Literal["text", "number", "flag", "duration", "time"]
+    sentence: str
+    shown_default: str | None = None
+    field: str = ""
+    default: Any = None
+
+    @property
+    def name(self) -> str:
+        return self.field.removesuffix("_seconds")
+
+
+def asked_of(command: type[msgspec.Struct], *only: str) -> list[Asked]:
+    """The fields of a command's annotations, or `only` some of them."""
+    hints = get_type_hints(command, include_extras=True)
+    return [
+        asked._replace(field=field.name, default=field.default)
+        for field in msgspec.structs.fields(command)
+        for asked in getattr(hints[field.name], "__metadata__", ())
+        if not only or field.name in only
+    ]
 
 
 def extended(kind: type[T], *records: object, **others: object) -> T:

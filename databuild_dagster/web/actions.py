@@ -30,19 +30,9 @@ from databuild_dagster.engine.why.want_report import (
     retried,
 )
 from databuild_dagster.feature import rows
-from databuild_dagster.model.commands import (
-    DEFAULT_TTL_SECONDS,
-    CancelJobRuns,
-    CancelWants,
-    CreateWants,
-    PausePartitions,
-    ResumePartitions,
-    RetryRefs,
-    RevertCanonical,
-    TaintPartitions,
-    UntaintPartitions,
-)
+from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import CannotRevert
+from databuild_dagster.model.records import asked_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.ids import IdKind
@@ -58,33 +48,24 @@ from databuild_dagster.web.action import (
     names_of,
     refs_of,
 )
-from databuild_dagster.web.parameters import duration, flag, moment_to_come, number, ref, several, text
+from databuild_dagster.web.parameters import asked, flag, moment_to_come, ref, several, text
 from databuild_dagster.web.state import State
 
-MAX_PRIORITY: Final = 1_000_000
 #: Outputs of a canceled job run, and refs that wait for each, that a sentence names.
 MAX_NAMED: Final = 5
 
 
-def _want(state: State, values: Values) -> CreateWants:
+def _want(state: State, values: Values) -> c.CreateWants:
     refs = refs_of(state, values)
-    return CreateWants(
-        wants=(refs,) if values["together"] else tuple((ref,) for ref in refs),
-        comment=values["comment"] or "",
-        priority=values["priority"],
-        ttl_seconds=values["ttl"],
-        sla_seconds=values["sla"],
-        rebuild=values["rebuild"],
-        fresh=values["fresh"],
-        fail_fast=values["fail_fast"],
-    )
+    wanted = {field.field: values[field.name] for field in asked_of(c.CreateWants)}
+    return c.CreateWants(wants=(refs,) if values["together"] else tuple((ref,) for ref in refs), **wanted)
 
 
-def _wanted(engine: Engine, command: CreateWants, handle: Handle) -> list[RecordedWant]:
+def _wanted(engine: Engine, command: c.CreateWants, handle: Handle) -> list[RecordedWant]:
     return recorded_wants(engine, engine.queries.wants.named(handle().request_id or ""))
 
 
-def _would_want(state: State, command: CreateWants, preview: Preview) -> list[str]:
+def _would_want(state: State, command: c.CreateWants, preview: Preview) -> list[str]:
     refs = [ref for of_want in command.wants for ref in of_want]
     n_tainted = len(preview.tainted)
     n_done = sum(
@@ -98,12 +79,12 @@ def _would_want(state: State, command: CreateWants, preview: Preview) -> list[st
     return found
 
 
-def _cancel(state: State, values: Values) -> CancelWants:
+def _cancel(state: State, values: Values) -> c.CancelWants:
     ids = tuple(state.engine.queries.ids.full(IdKind.WANT, name) for name in values["wants"])
-    return CancelWants(ids=ids, reason=values["reason"] or "", terminate=values["terminate"])
+    return c.CancelWants(ids=ids, reason=values["reason"] or "", terminate=values["terminate"])
 
 
-def _would_cancel(state: State, command: CancelWants, preview: Preview) -> list[str]:
+def _would_cancel(state: State, command: c.CancelWants, preview: Preview) -> list[str]:
     n_runs = len(preview.outcome.canceled)
     found = [f"{counted(len(preview.outcome.canceled_want_ids), 'want')} would be canceled."]
     if n_runs:
@@ -113,14 +94,14 @@ def _would_cancel(state: State, command: CancelWants, preview: Preview) -> list[
     return found
 
 
-def _retry(state: State, values: Values) -> RetryRefs:
+def _retry(state: State, values: Values) -> c.RetryRefs:
     refs = refs_of(state, values)
     if values["alike"]:
         refs = bounded((*refs, *state.engine.queries.canonical.failed_as(refs)))
-    return RetryRefs(refs=refs, reason=values["reason"] or "")
+    return c.RetryRefs(refs=refs, reason=values["reason"] or "")
 
 
-def _would_retry(state: State, command: RetryRefs, preview: Preview) -> list[str]:
+def _would_retry(state: State, command: c.RetryRefs, preview: Preview) -> list[str]:
     n_wants = len(preview.outcome.want_ids)
     return [
         f"{counted(len(preview.tainted), 'partition')} that failed first would be opened, and with them what failed behind.",
@@ -128,18 +109,18 @@ def _would_retry(state: State, command: RetryRefs, preview: Preview) -> list[str
     ]
 
 
-def _cancel_job_run(state: State, values: Values) -> CancelJobRuns:
+def _cancel_job_run(state: State, values: Values) -> c.CancelJobRuns:
     reason = values["reason"] or "canceled by a person"
     return cancel_command(state.engine.queries, values["job_runs"], reason=reason, retry=values["keep_wants"])
 
 
-def _job_run_canceled(engine: Engine, command: CancelJobRuns, handle: Handle) -> list[CanceledJobRun]:
+def _job_run_canceled(engine: Engine, command: c.CancelJobRuns, handle: Handle) -> list[CanceledJobRun]:
     waiting = waiting_for(engine.queries, command)
     handle()
     return canceled_job_runs(engine, command, waiting)
 
 
-def _would_cancel_job_run(state: State, command: CancelJobRuns, preview: Preview) -> list[str]:
+def _would_cancel_job_run(state: State, command: c.CancelJobRuns, preview: Preview) -> list[str]:
     waiting = waiting_for(state.engine.queries, command)
     found = [f"{counted(len(command.job_run_ids), 'job run')} would be canceled."]
     for output, refs in list(waiting.refs.items())[:MAX_NAMED]:
@@ -157,14 +138,8 @@ WANT: Final = Action(
     "Record wants for partitions; the orchestrator builds them.",
     (
         replace(REFS, required=True),
-        text("comment", "The reason, shown in the list of wants."),
-        number("priority", "Higher is more urgent.", 0, -MAX_PRIORITY, MAX_PRIORITY),
-        duration("ttl", "How long the want stays open: 90s, 12h, 7d, or none.", DEFAULT_TTL_SECONDS, "7d"),
-        duration("sla", "The time until the data should be live: 90s, 12h, 7d.", None),
-        flag("rebuild", "Rebuild the partitions, also those that are live or failed."),
-        flag("fresh", "Rebuild those partitions that another code version built."),
+        *map(asked, asked_of(c.CreateWants)),
         flag("together", "Record one want for all partitions instead of one for each."),
-        flag("fail_fast", "Stop building the other inputs once one has failed."),
     ),
     **commanded(_want, _wanted, _would_want),
     answer=list[RecordedWant],
@@ -213,14 +188,14 @@ CANCEL_JOB_RUN: Final = Action(
 )
 
 
-def _taint(state: State, values: Values) -> TaintPartitions:
+def _taint(state: State, values: Values) -> c.TaintPartitions:
     queries = state.engine.queries
     refs = refs_of(state, values) if values["refs"] else ()
     uuids = tuple(queries.ids.full(IdKind.INSTANCE, name) for name in values["instances"])
-    return TaintPartitions(refs=refs, uuids=uuids, reason=values["reason"] or "", downstream=values["downstream"])
+    return c.TaintPartitions(refs=refs, uuids=uuids, reason=values["reason"] or "", downstream=values["downstream"])
 
 
-def _would_taint(state: State, command: TaintPartitions, preview: Preview) -> list[str]:
+def _would_taint(state: State, command: c.TaintPartitions, preview: Preview) -> list[str]:
     queries = state.engine.queries
     found = [f"Readers of {counted(len(preview.tainted), 'partition')} would see a taint."]
     if not command.downstream and (behind := queries.instances.n_live_built_from(command.refs, command.uuids)):
@@ -232,21 +207,21 @@ def _would_taint(state: State, command: TaintPartitions, preview: Preview) -> li
     return found
 
 
-def _untaint(state: State, values: Values) -> UntaintPartitions:
+def _untaint(state: State, values: Values) -> c.UntaintPartitions:
     return untaint_command(state.engine, values["taint"], values["reason"] or "")
 
 
-def _untainted(engine: Engine, command: UntaintPartitions, handle: Handle) -> Untainted:
+def _untainted(engine: Engine, command: c.UntaintPartitions, handle: Handle) -> Untainted:
     handle()
     return Untainted(command.taint_id)
 
 
-def _would_untaint(state: State, command: UntaintPartitions, preview: Preview) -> list[str]:
+def _would_untaint(state: State, command: c.UntaintPartitions, preview: Preview) -> list[str]:
     n = sum(change.kind == "instances" and change.after == "Live" for change in preview.changes)
     return [f"Readers would see {counted(n, 'partition')} live again."]
 
 
-def _revert(state: State, values: Values) -> RevertCanonical:
+def _revert(state: State, values: Values) -> c.RevertCanonical:
     name, ref = values["to"], values["ref"]
     try:
         return revert_command(state.engine, ref, name, force=values["force"], reason=values["reason"] or "")
@@ -256,20 +231,20 @@ def _revert(state: State, values: Values) -> RevertCanonical:
         raise CannotRevert(ref=ref, uuid=name, why=why) from None
 
 
-def _reverted(engine: Engine, command: RevertCanonical, handle: Handle) -> Reverted:
+def _reverted(engine: Engine, command: c.RevertCanonical, handle: Handle) -> Reverted:
     handle()
     return Reverted(command.ref, command.uuid)
 
 
-def _would_revert(state: State, command: RevertCanonical, preview: Preview) -> list[str]:
+def _would_revert(state: State, command: c.RevertCanonical, preview: Preview) -> list[str]:
     found = [f"Readers of {command.ref} would see instance {command.uuid} again."]
     if behind := state.engine.queries.instances.n_live_built_from([command.ref], ()):
         found.append(f"{counted(behind, 'live partition')} built from what readers see now would be stale.")
     return found
 
 
-def _pause(state: State, values: Values) -> PausePartitions:
-    return PausePartitions(
+def _pause(state: State, values: Values) -> c.PausePartitions:
+    return c.PausePartitions(
         refs=names_of(state, values),
         reason=values["reason"] or "",
         until=values["until"],
@@ -277,7 +252,7 @@ def _pause(state: State, values: Values) -> PausePartitions:
     )
 
 
-def _would_pause(state: State, command: PausePartitions, preview: Preview) -> list[str]:
+def _would_pause(state: State, command: c.PausePartitions, preview: Preview) -> list[str]:
     n_runs = len(preview.outcome.canceled)
     found = [f"Nothing would launch {_in_words(command.refs)} until the pause ends; the wants stay open."]
     if n_runs:
@@ -285,11 +260,11 @@ def _would_pause(state: State, command: PausePartitions, preview: Preview) -> li
     return found
 
 
-def _resume(state: State, values: Values) -> ResumePartitions:
-    return ResumePartitions(refs=names_of(state, values), reason=values["reason"] or "")
+def _resume(state: State, values: Values) -> c.ResumePartitions:
+    return c.ResumePartitions(refs=names_of(state, values), reason=values["reason"] or "")
 
 
-def _would_resume(state: State, command: ResumePartitions, preview: Preview) -> list[str]:
+def _would_resume(state: State, command: c.ResumePartitions, preview: Preview) -> list[str]:
     return [f"The pause of {_in_words(preview.outcome.resumed)} would end, and what is wanted would be launched."]
 
 

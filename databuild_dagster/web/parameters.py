@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from databuild_dagster.engine.wording import seconds_of, time_from
+from databuild_dagster.engine.wording import TIME, seconds_of, time_from, time_of
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.records import Asked
 from databuild_dagster.model.refs import MAX_REF_BYTES, parse_ref
 
 #: Bytes of a query string.
@@ -18,6 +19,8 @@ MAX_QUERY_BYTES: Final = 4_096
 MAX_VALUES: Final = 500
 MAX_TEXT: Final = MAX_REF_BYTES
 MAX_SEQ: Final = 2**53
+#: Of a whole number that a command takes, such as a priority.
+MAX_NUMBER: Final = 1_000_000
 _TRUE: Final = ("1", "true", "yes")
 _FALSE: Final = ("0", "false", "no", "")
 
@@ -144,6 +147,23 @@ def moment_past(name: str, description: str) -> Parameter:
 def _moment(name: str, description: str, direction: int) -> Parameter:
     schema = {"type": "string", "maxLength": 40, "examples": ["2026-11-21T14:00:00Z", "12h"]}
     return Parameter(name, description, _by(lambda value: time_from(value, time.time(), direction)), schema)
+
+
+def asked(field: Asked) -> Parameter:
+    """The parameter of a field that a person gives."""
+    name, sentence = field.name, field.sentence.format(refs="the partitions")
+    match field.kind:
+        case "text":
+            return replace(text(name, sentence), default=field.default)
+        case "number":
+            return number(name, sentence, field.default, -MAX_NUMBER, MAX_NUMBER)
+        case "flag":
+            return flag(name, sentence)
+        case "duration":
+            return duration(name, sentence, field.default, field.shown_default)
+        case "time":
+            schema = {"type": "string", "maxLength": 40, "examples": [TIME]}
+            return Parameter(name, sentence, _by(time_of), schema, field.default)
 
 
 def json_value(name: str, description: str) -> Parameter:

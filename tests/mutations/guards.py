@@ -2333,6 +2333,14 @@ GUARDS = (
         ("tests/test_json_answers.py",),
     ),
     Guard(
+        "a want that was opened again has no end as of the event that ended it",
+        "15",
+        "store/queries/wants.py",
+        'ended_at="w.ended_at" if seq is None else ended,',
+        'ended_at="w.ended_at",',
+        ("tests/store/queries/test_wants.py::test_the_end_of_a_want_is_that_of_the_state_it_had_then",),
+    ),
+    Guard(
         "a want with the first of its refs looks whole",
         "15",
         "store/queries/wants.py",

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.datasets import DatasetSpec
@@ -14,7 +14,7 @@ from databuild_dagster.model.decide.context import spec_of
 from databuild_dagster.model.errors import MissingRow
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
-from databuild_dagster.model.records import Time, time_of
+from databuild_dagster.model.records import Time, extended, time_of
 from databuild_dagster.model.rows import (
     DatasetRow,
     InstanceRow,
@@ -257,20 +257,13 @@ class _Wants(_Subject):
 
     def _want(self, row: WantRow) -> WantView:
         refs = self._rows(RefRow).by_id
-        return WantView(
+        kinds = get_type_hints(WantView).items()
+        return extended(
+            WantView,
+            row,
+            **{name: time_of(getattr(row, name)) for name, kind in kinds if kind in (Time, Time | None)},
             id=row.want_id,
-            request_id=row.request_id,
             refs=tuple(refs[i].ref for i in self._view().want_refs[row.id]),
-            state=row.state,
-            source=row.source,
-            source_id=row.source_id,
-            comment=row.comment,
-            priority=row.priority,
-            created_at=Time(row.created_at),
-            expires_at=time_of(row.expires_at),
-            deadline=time_of(row.deadline),
-            sla_missed_at=time_of(row.sla_missed_at),
-            data_timestamp=time_of(row.data_timestamp),
             fail_fast=bool(row.fail_fast),
             actor=self._log[(row.id >> ROW_BITS) - 1].actor,
         )

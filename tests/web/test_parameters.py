@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.web.parameters import RepeatedParameter, choice, flag, number, read_fields, read_parameters, ref
+from databuild_dagster.model.records import asked_of
+from databuild_dagster.web.parameters import (
+    RepeatedParameter,
+    asked,
+    choice,
+    flag,
+    number,
+    read_fields,
+    read_parameters,
+    ref,
+)
 
 PRIORITY = number("priority", "Higher is more urgent.", 0, -20, 20)
 
@@ -46,3 +57,20 @@ def test_a_parameter_that_is_given_twice_is_refused(second: str) -> None:
 
     with pytest.raises(RepeatedParameter, match="priority is given 2 times"):
         read_parameters([PRIORITY], query, 21)
+
+
+def test_each_field_of_a_want_that_a_person_gives_is_a_parameter() -> None:
+    parameters = [asked(field) for field in asked_of(CreateWants)]
+
+    found = read_fields(parameters, [("data_timestamp", "1970-01-01T01:00:00Z"), ("ttl", "none"), ("priority", "-2")])
+
+    assert found == {
+        "comment": "",
+        "priority": -2,
+        "ttl": None,
+        "sla": None,
+        "data_timestamp": 3600.0,
+        "rebuild": False,
+        "fresh": False,
+        "fail_fast": False,
+    }

@@ -24,15 +24,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.launch_heartbeat import Heartbeat
 from databuild_dagster.engine.outages import begin_outage
 from databuild_dagster.engine.why.built_again import built_again
-from databuild_dagster.model.commands import (
-    CancelJobRuns,
-    Command,
-    FailJobRuns,
-    MissDeps,
-    RunFailure,
-    RunMiss,
-    SucceedJobRuns,
-)
+from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
@@ -230,7 +222,7 @@ class HostedLaunch:
         if self.location != AD_HOC_LOCATION and what in PROBED:
             begin_outage(self.engine, self.location, what, why, self._actor)
 
-    def _accepted(self, results: list[_Ended], command_of: Callable[[Sequence[_Ended]], Command]) -> list[_Ended]:
+    def _accepted(self, results: list[_Ended], command_of: Callable[[Sequence[_Ended]], c.Command]) -> list[_Ended]:
         """The results that the engine recorded. A stale job run does not affect its neighbors."""
         if not results:
             return []
@@ -278,8 +270,10 @@ class HostedLaunch:
 
         def end(ids: Sequence[str]) -> None:
             owner = None if owned is None else owned.owner
-            fail = FailJobRuns(failures=tuple(RunFailure(job_run_id, why, "transient", owner) for job_run_id in ids))
-            cancel = CancelJobRuns(job_run_ids=tuple(ids), reason=why, keep_wants=keep_wants)
+            fail = c.FailJobRuns(
+                failures=tuple(c.RunFailure(job_run_id, why, "transient", owner) for job_run_id in ids)
+            )
+            cancel = c.CancelJobRuns(job_run_ids=tuple(ids), reason=why, keep_wants=keep_wants)
             try:
                 self.engine.handle(fail if as_failure else cancel, actor=self._actor)
             except Refused:
@@ -325,20 +319,22 @@ def _drop_rest(rests: Mapping[Future[Attempt], Callable[[], Attempt]], future: F
         left = left().rest
 
 
-def _success(results: Iterable[Built]) -> SucceedJobRuns:
-    return SucceedJobRuns(
+def _success(results: Iterable[Built]) -> c.SucceedJobRuns:
+    return c.SucceedJobRuns(
         runs=tuple(RunSuccess(built.run.id, tuple(output.fact for output in built.outputs)) for built in results)
     )
 
 
-def _miss(results: Iterable[Missed]) -> MissDeps:
-    return MissDeps(misses=tuple(RunMiss(missed.run.id, dict(missed.impacted), missed.damage) for missed in results))
+def _miss(results: Iterable[Missed]) -> c.MissDeps:
+    return c.MissDeps(
+        misses=tuple(c.RunMiss(missed.run.id, dict(missed.impacted), missed.damage) for missed in results)
+    )
 
 
-def _failure(results: Iterable[Failed]) -> FailJobRuns:
-    return FailJobRuns(
+def _failure(results: Iterable[Failed]) -> c.FailJobRuns:
+    return c.FailJobRuns(
         failures=tuple(
-            RunFailure(failed.run.id, failed.error, "transient" if failed.is_transient else "hard", failed.owner)
+            c.RunFailure(failed.run.id, failed.error, "transient" if failed.is_transient else "hard", failed.owner)
             for failed in results
         )
     )

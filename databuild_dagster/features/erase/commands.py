@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import click
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from databuild_dagster.cli.options import table_timeout, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
@@ -13,9 +15,19 @@ from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.data.keepers import open_keepers
 from databuild_dagster.features.erase.erased_tables import ErasedTables
-from databuild_dagster.features.erase.erasing import Eraser, Receipt, Survey
+from databuild_dagster.features.erase.erasing import (
+    Eraser,
+    MatchingFile,
+    MatchingInstance,
+    Receipt,
+    RewrittenInstance,
+    Survey,
+)
+from databuild_dagster.features.erase.erasing_leftovers import NamedPlace
 from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.records import extended
+from databuild_dagster.model.refs import Ref
 
 
 @click.command()
@@ -58,44 +70,97 @@ def erase(
     eraser = Eraser(engine, warehouse, ErasedTables(engine, warehouse, seconds=timeout), keepers)
     if not yes:
         survey = eraser.survey(dataset, where)
-        emit(_survey_as_json(dataset, where, survey)) if as_json else _show_survey(dataset, survey)
+        emit(_survey_shape(dataset, where, survey)) if as_json else _show_survey(dataset, survey)
         return
     receipt = eraser.erase(dataset, where, str(reason).strip())
     if refs := {match.ref for match in receipt.removed} | {rewritten.ref for rewritten in receipt.rewritten}:
         for keeper in keepers:
             keeper.changed(refs)
-    emit(_receipt_as_json(receipt)) if as_json else _show_receipt(receipt)
+    emit(_receipt_shape(receipt)) if as_json else _show_receipt(receipt)
     if not receipt.is_complete:
         raise Exit(FAILED)
+
+
+class ErasedInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance with matching rows; `action` and `files_matched` are of a dry run alone."""
+
+    ref: Ref
+    uuid: str
+    action: Literal["rewrite", "remove"] | UnsetType = UNSET
+    rows: int
+    matched: int
+    files: int
+    files_matched: int | UnsetType = UNSET
+
+
+class SurveyRead(msgspec.Struct, frozen=True):
+    """What a survey has read."""
+
+    instances: int
+    files: int
+    rows: int
+
+
+class Proof(SurveyRead, frozen=True):
+    """The survey after the last change."""
+
+    matched: int
+
+
+class ShownSurvey(msgspec.Struct, frozen=True):
+    """The dry run of an erasure."""
+
+    done: bool
+    dataset: str
+    where_sha256: str
+    instances: list[ErasedInstance]
+    matched: int
+    read: SurveyRead
+    leftovers: list[NamedPlace]
+    downstream: list[Ref]
+    not_done: list[NamedPlace]
+    outside: list[MatchingFile]
+
+
+class ShownReceipt(msgspec.Struct, frozen=True):
+    """The receipt of an erasure."""
+
+    done: bool
+    complete: bool
+    dataset: str
+    where_sha256: str
+    reason: str
+    by: str
+    rewritten: list[RewrittenInstance]
+    removed: list[ErasedInstance]
+    leftovers: list[NamedPlace]
+    downstream: list[Ref]
+    not_done: list[NamedPlace]
+    outside: list[MatchingFile]
+    proof: Proof | None
+
+
+def _erased(match: MatchingInstance, **of_dry_run: object) -> ErasedInstance:
+    return extended(ErasedInstance, match, match.counted, files=len(match.manifest.files), **of_dry_run)
 
 
 # A dry run
 
 
-def _survey_as_json(dataset: str, where: str, survey: Survey) -> dict[str, Any]:
-    return {
-        "done": False,
-        "dataset": dataset,
-        "where_sha256": sha256(where.encode()).hexdigest(),
-        "instances": [
-            {
-                "ref": match.ref,
-                "uuid": match.uuid,
-                "action": _action(match.is_read),
-                "rows": match.counted.rows,
-                "matched": match.counted.matched,
-                "files": len(match.manifest.files),
-                "files_matched": len(match.by_file),
-            }
-            for match in survey.matches
+def _survey_shape(dataset: str, where: str, survey: Survey) -> ShownSurvey:
+    return extended(
+        ShownSurvey,
+        survey,
+        done=False,
+        dataset=dataset,
+        where_sha256=sha256(where.encode()).hexdigest(),
+        instances=[
+            _erased(match, action=_action(match.is_read), files_matched=len(match.by_file)) for match in survey.matches
         ],
-        "matched": survey.matched,
-        "read": {"instances": survey.instances, "files": survey.files, "rows": survey.rows},
-        "leftovers": [one._asdict() for one in survey.leftovers.listed],
-        "downstream": survey.downstream,
-        "not_done": [one._asdict() for one in survey.not_done_yet],
-        "outside": [one._asdict() for one in survey.outside],
-    }
+        read=extended(SurveyRead, survey),
+        leftovers=survey.leftovers.listed,
+        not_done=survey.not_done_yet,
+    )
 
 
 def _show_survey(dataset: str, survey: Survey) -> None:
@@ -115,40 +180,24 @@ def _show_survey(dataset: str, survey: Survey) -> None:
     )
 
 
-def _action(is_read: bool) -> str:
+def _action(is_read: bool) -> Literal["rewrite", "remove"]:
     return "rewrite" if is_read else "remove"
 
 
 # The receipt
 
 
-def _receipt_as_json(receipt: Receipt) -> dict[str, Any]:
-    proof = receipt.proof
-    return {
-        "done": True,
-        "complete": receipt.is_complete,
-        "dataset": receipt.asset,
-        "where_sha256": receipt.erasure.where_sha256,
-        "reason": receipt.erasure.reason,
-        "by": receipt.by,
-        "rewritten": [one._asdict() for one in receipt.rewritten],
-        "removed": [
-            {
-                "ref": match.ref,
-                "uuid": match.uuid,
-                "rows": match.counted.rows,
-                "matched": match.counted.matched,
-                "files": len(match.manifest.files),
-            }
-            for match in receipt.removed
-        ],
-        "leftovers": [one._asdict() for one in receipt.leftovers],
-        "downstream": receipt.downstream,
-        "not_done": [one._asdict() for one in receipt.not_done],
-        "outside": [one._asdict() for one in receipt.outside],
-        "proof": proof
-        and {"instances": proof.instances, "files": proof.files, "rows": proof.rows, "matched": proof.matched},
-    }
+def _receipt_shape(receipt: Receipt) -> ShownReceipt:
+    return extended(
+        ShownReceipt,
+        receipt,
+        receipt.erasure,
+        done=True,
+        complete=receipt.is_complete,
+        dataset=receipt.asset,
+        removed=list(map(_erased, receipt.removed)),
+        proof=receipt.proof and extended(Proof, receipt.proof),
+    )
 
 
 def _show_receipt(receipt: Receipt) -> None:

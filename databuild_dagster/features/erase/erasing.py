@@ -97,7 +97,7 @@ class MatchingInstance(NamedTuple):
     is_tainted: bool = False
 
 
-class MatchingFile(NamedTuple):
+class MatchingFile(msgspec.Struct, frozen=True):
     """A file with matching rows that belongs to a different program."""
 
     path: str
@@ -139,7 +139,7 @@ class Survey:
         return [*self.not_done, *(NamedPlace(one.ref, UNFINISHED) for one in self.unfinished)]
 
 
-class RewrittenInstance(NamedTuple):
+class RewrittenInstance(msgspec.Struct, frozen=True):
     """An instance that was replaced by an instance without the matching rows."""
 
     ref: Ref

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.engine import Engine
@@ -36,7 +38,7 @@ _STAGED: Final = "erase-"
 _UUID_LENGTH: Final = 36
 
 
-class NamedPlace(NamedTuple):
+class NamedPlace(msgspec.Struct, frozen=True):
     """A ref or a path that is not done, or is gone, and why."""
 
     what: str

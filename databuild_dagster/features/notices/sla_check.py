@@ -9,19 +9,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final
 
-from dagster import (
-    AssetCheckExecutionContext,
-    AssetCheckKey,
-    AssetCheckResult,
-    AssetChecksDefinition,
-    AssetCheckSeverity,
-    AssetCheckSpec,
-    AssetKey,
-    AssetsDefinition,
-    DagsterInstance,
-    MetadataValue,
-    multi_asset_check,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
 from databuild_dagster.bindings.adapter.keys import asset_text
@@ -51,9 +39,9 @@ _SEVERITY: Final = "databuild/severity"
 
 def build_sla_checks(
     *,
-    assets: Sequence[AssetKey | str | Sequence[str] | AssetsDefinition],
-    severity: AssetCheckSeverity = AssetCheckSeverity.WARN,
-) -> Sequence[AssetChecksDefinition]:
+    assets: Sequence[dg.AssetKey | str | Sequence[str] | dg.AssetsDefinition],
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN,
+) -> Sequence[dg.AssetChecksDefinition]:
     """Asset checks that fail while an open want for a partition of an asset has missed its SLA.
 
     Give them to `build_definitions(…, asset_checks=…)`. `assets` are ours or plain, by themselves or by key. The
@@ -63,7 +51,7 @@ def build_sla_checks(
     if not keys:
         raise ValueError("build_sla_checks got no assets; name those that have deadlines.")
     specs = [
-        AssetCheckSpec(
+        dg.AssetCheckSpec(
             SLA_CHECK,
             asset=key,
             description="Whether an open want for a partition of the asset has missed its SLA.",
@@ -74,22 +62,22 @@ def build_sla_checks(
     texts = "\n".join(sorted(map(asset_text, keys)))
 
     # Dagster requires a name per step, and a location may have several.
-    @multi_asset_check(name=f"{SLA_CHECK}_{sha256(texts.encode()).hexdigest()[:8]}", specs=specs, can_subset=True)
-    def no_missed_slas(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+    @dg.multi_asset_check(name=f"{SLA_CHECK}_{sha256(texts.encode()).hexdigest()[:8]}", specs=specs, can_subset=True)
+    def no_missed_slas(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         engine = engine_for(context.instance)
         checks = sorted(context.selected_asset_check_keys)
         for check, verdict in _verdicts(engine, dict.fromkeys(checks, severity), from_log_alone=False).items():
-            yield AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **verdict)
+            yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **verdict)
 
     return [no_missed_slas]
 
 
 @apart("missed SLAs could not be shown in Dagster")
-def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGraph) -> None:
+def report_sla_checks(instance: dg.DagsterInstance, location: str, graph: AssetGraph) -> None:
     """Report the checks of a location to Dagster, without a run. Errors are logged: the checks are only shown."""
     specs = {key: graph.get_check_spec(key) for key in graph.asset_check_keys if key.name == SLA_CHECK}
-    default = AssetCheckSeverity.WARN.value
-    checks = {key: AssetCheckSeverity((spec.metadata or {}).get(_SEVERITY, default)) for key, spec in specs.items()}
+    default = dg.AssetCheckSeverity.WARN.value
+    checks = {key: dg.AssetCheckSeverity((spec.metadata or {}).get(_SEVERITY, default)) for key, spec in specs.items()}
     if not checks:
         return
     engine = engine_for(instance)
@@ -103,8 +91,8 @@ def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGrap
 
 
 def _verdicts(
-    engine: Engine, checks: Mapping[AssetCheckKey, AssetCheckSeverity], *, from_log_alone: bool
-) -> dict[AssetCheckKey, dict[str, Any]]:
+    engine: Engine, checks: Mapping[dg.AssetCheckKey, dg.AssetCheckSeverity], *, from_log_alone: bool
+) -> dict[dg.AssetCheckKey, dict[str, Any]]:
     found = engine.queries.wants.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
     named = [[ref.ref for ref in late] for _, late in found.values()]
     refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
@@ -117,7 +105,7 @@ def _verdicts(
 
 
 def _verdict(
-    late: tuple[int, Sequence[LateRef]], whys: Mapping[Ref, str], severity: AssetCheckSeverity
+    late: tuple[int, Sequence[LateRef]], whys: Mapping[Ref, str], severity: dg.AssetCheckSeverity
 ) -> dict[str, Any]:
     """Each late ref with its deadline and the reason."""
     count, named = late
@@ -126,7 +114,7 @@ def _verdict(
         "passed": count == 0,
         "severity": severity,
         "description": f"{count} late. First: {lines[0]}." if lines else None,
-        "metadata": {_COUNT: count, _LINES: MetadataValue.text("\n".join(listed(count, lines)))},
+        "metadata": {_COUNT: count, _LINES: dg.MetadataValue.text("\n".join(listed(count, lines)))},
     }
 
 

@@ -10,30 +10,8 @@ from collections.abc import Iterable, Iterator
 from threading import Event, Lock
 from typing import Any, Final, NamedTuple
 
+import dagster as dg
 import msgspec
-from dagster import (
-    DagsterInstance,
-    DagsterRunStatus,
-    DefaultSensorStatus,
-    Field,
-    JobDefinition,
-    MetadataValue,
-    Nothing,
-    OpExecutionContext,
-    Out,
-    Output,
-    RunRecord,
-    RunRequest,
-    RunsFilter,
-    SensorDefinition,
-    SensorEvaluationContext,
-    SensorResult,
-    SkipReason,
-    TableRecord,
-    in_process_executor,
-    job,
-    op,
-)
 
 from databuild_dagster.bindings.adapter.dagster_private import RUN_KEY_TAG, is_dry_run
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, SPARK
@@ -83,38 +61,38 @@ MAX_ROWS = 1_000
 MAX_DETAIL = 500
 
 _OPEN = [
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
 ]
 
 
 # The job
 
 
-def operation_job() -> JobDefinition:
+def operation_job() -> dg.JobDefinition:
     """The job whose runs are executors. Its queue, its pool and its tags are Dagster's own."""
 
-    @op(
+    @dg.op(
         name=EXECUTOR_OP,
         required_resource_keys={DEPLOYMENT, SPARK},
         config_schema={
-            "operation": Field(str, description="Its id, as `databuild operation list` shows it."),
-            "batch_size": Field(int, default_value=0, description="Jobs that it takes at once; 0 for the default."),
-            "parallel": Field(int, default_value=0, description="Jobs that it runs at once; 0 for the default."),
+            "operation": dg.Field(str, description="Its id, as `databuild operation list` shows it."),
+            "batch_size": dg.Field(int, default_value=0, description="Jobs that it takes at once; 0 for the default."),
+            "parallel": dg.Field(int, default_value=0, description="Jobs that it runs at once; 0 for the default."),
         },
-        out=Out(Nothing),
+        out=dg.Out(dg.Nothing),
         pool=OPERATION_JOB,
         description="Runs jobs of an operation, a batch at a time, until none is left.",
     )
-    def execute(context: OpExecutionContext) -> Iterator[Any]:
-        yield Output(None, metadata=_ExecutorRun(context).run())
+    def execute(context: dg.OpExecutionContext) -> Iterator[Any]:
+        yield dg.Output(None, metadata=_ExecutorRun(context).run())
 
-    @job(
+    @dg.job(
         name=OPERATION_JOB,
-        executor_def=in_process_executor,
+        executor_def=dg.in_process_executor,
         description="Executors of operations over whole datasets; launched by the sensor databuild_operations.",
     )
     def operation() -> None:
@@ -126,7 +104,7 @@ def operation_job() -> JobDefinition:
 class _ExecutorRun:
     """A Dagster run as an executor."""
 
-    def __init__(self, context: OpExecutionContext) -> None:
+    def __init__(self, context: dg.OpExecutionContext) -> None:
         self._context = context
         self._id = OperationId.parse(context.op_config["operation"])
         self._ended: list[tuple[str, Mark]] = []
@@ -180,7 +158,7 @@ class _ExecutorRun:
         progress = executor.progress(self._id)
         failed_first = sorted(self._ended, key=lambda ended: ended[1].state is not JobState.FAILED)
         rows = [
-            TableRecord({"partition": partition, "state": mark.state.value, "detail": _shown(mark.detail)})
+            dg.TableRecord({"partition": partition, "state": mark.state.value, "detail": _shown(mark.detail)})
             for partition, mark in failed_first[:MAX_ROWS]
         ]
         counts = {"done": progress.done, "total": progress.total, "failed": progress.failed} if progress else {}
@@ -189,7 +167,7 @@ class _ExecutorRun:
             **counts,
             "done_here": len(self._ended),
             "failed_here": sum(mark.state is JobState.FAILED for _, mark in self._ended),
-            **({"partitions": MetadataValue.table(rows)} if rows else {}),
+            **({"partitions": dg.MetadataValue.table(rows)} if rows else {}),
         }
 
 
@@ -205,7 +183,7 @@ class Pass(NamedTuple):
     """The findings of a pass over the operations, and its run requests."""
 
     coordination: Coordination
-    requests: list[RunRequest]
+    requests: list[dg.RunRequest]
 
 
 _NOTHING = Coordination({}, {}, {}, 0, {})
@@ -216,7 +194,7 @@ _ABOUT = e.names_of(e.MetaInvoked)
 class OperationsTick:
     """Completes operations, and requests executors. Each process has one per code location; it remembers earlier passes."""
 
-    def __init__(self, instance: DagsterInstance, deployment: Deployment) -> None:
+    def __init__(self, instance: dg.DagsterInstance, deployment: Deployment) -> None:
         self.deployment = deployment
         self._instance = instance
         resources = operation_resources(instance, deployment)
@@ -281,13 +259,13 @@ class OperationsTick:
         dataset = self._engine.queries.datasets.get(id.dataset)
         return dataset is None or dataset.location == self.deployment.location
 
-    def _running(self) -> dict[str, list[RunRecord]]:
+    def _running(self) -> dict[str, list[dg.RunRecord]]:
         """Operation to its executors that are queued or running; dead executors are ended in Dagster."""
-        records = self._instance.get_run_records(RunsFilter(job_name=OPERATION_JOB, statuses=_OPEN))
+        records = self._instance.get_run_records(dg.RunsFilter(job_name=OPERATION_JOB, statuses=_OPEN))
         executors = [record.dagster_run.tags.get(EXECUTOR_TAG) or "" for record in records]
         names = [executor for executor in executors if executor]
         beats, seen_at = look_at(self._engine, self._judge, names) if names else ({}, self._engine.steady())
-        found: dict[str, list[RunRecord]] = {}
+        found: dict[str, list[dg.RunRecord]] = {}
         for record, executor in zip(records, executors, strict=True):
             run = record.dagster_run
             if why := self._why_gone(record, executor, beats.get(executor), seen_at):
@@ -297,20 +275,20 @@ class OperationsTick:
                 found.setdefault(run.tags.get(OPERATION_TAG, ""), []).append(record)
         return found
 
-    def _why_gone(self, record: RunRecord, executor: str, last_beat: float | None, now: float) -> str | None:
+    def _why_gone(self, record: dg.RunRecord, executor: str, last_beat: float | None, now: float) -> str | None:
         state = self._runs.state_of(record)
         if state.worker is None or last_beat is None:
             return self._judge.never_began(state, now)
         return self._judge.why_gone(executor, state.worker, (None, last_beat), now)
 
-    def _requests(self, id: OperationId, n_waiting: int, now_running: list[RunRecord]) -> list[RunRequest]:
+    def _requests(self, id: OperationId, n_waiting: int, now_running: list[dg.RunRecord]) -> list[dg.RunRequest]:
         """The useful and allowed number of further executors; a request that Dagster did not submit is repeated."""
         again = [
             self._request(id, record.dagster_run.tags[RUN_KEY_TAG])
             for record in now_running
             if self._runs.was_forgotten(record) and RUN_KEY_TAG in record.dagster_run.tags
         ]
-        of_it = RunsFilter(job_name=OPERATION_JOB, tags={OPERATION_TAG: str(id)})
+        of_it = dg.RunsFilter(job_name=OPERATION_JOB, tags={OPERATION_TAG: str(id)})
         before = self._instance.get_run_records(of_it, limit=RUNS_LOOKED_AT)
         if _is_to_wait(before, self._engine.clock(), self._done[id][1]):
             return again
@@ -321,15 +299,15 @@ class OperationsTick:
         n_before = self._instance.get_runs_count(of_it) if n_new else 0
         return [*again, *(self._request(id, f"{id} executor {n_before + n}") for n in range(1, n_new + 1))]
 
-    def _request(self, id: OperationId, run_key: str) -> RunRequest:
-        return RunRequest(
+    def _request(self, id: OperationId, run_key: str) -> dg.RunRequest:
+        return dg.RunRequest(
             run_key=run_key,
             run_config={"ops": {EXECUTOR_OP: {"config": {"operation": str(id)}}}},
             tags={OPERATION_TAG: str(id)},
         )
 
 
-def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> bool:
+def _is_to_wait(records: Iterable[dg.RunRecord], now: float, got_on_at: float) -> bool:
     """Whether successive executors failed by themselves, for example without Spark: then the pause grows.
 
     Failures before the last finished job, at `got_on_at`, do not count.
@@ -339,7 +317,7 @@ def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> b
         run = record.dagster_run
         if record.update_timestamp.timestamp() <= got_on_at:
             break
-        if run.status is not DagsterRunStatus.FAILURE or run.tags.get(OUTCOME_TAG) == OUTCOME_LOST:
+        if run.status is not dg.DagsterRunStatus.FAILURE or run.tags.get(OUTCOME_TAG) == OUTCOME_LOST:
             if run.is_finished:
                 break
             continue
@@ -348,7 +326,7 @@ def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> b
     return n_failed > 0 and now < ended_at + min(BACKOFF_SECONDS * 2.0 ** (n_failed - 1), MAX_BACKOFF_SECONDS)
 
 
-def operations_tick(instance: DagsterInstance, deployment: Deployment) -> OperationsTick:
+def operations_tick(instance: dg.DagsterInstance, deployment: Deployment) -> OperationsTick:
     """The process's `OperationsTick`, made anew after the code location was loaded again."""
     memory, key = engine_for(instance).memory, (OperationsTick, deployment.location)
     found = memory.of(key, lambda: OperationsTick(instance, deployment))
@@ -358,31 +336,31 @@ def operations_tick(instance: DagsterInstance, deployment: Deployment) -> Operat
     return found
 
 
-def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
+def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> dg.SensorDefinition:
     """The sensor that launches executors and completes operations; it runs as soon as it is deployed.
 
     Separate from the orchestrator, because a sensor starts runs of an asset selection or of a job, never of both.
     """
 
     @errors_without_secrets()
-    def evaluate(context: SensorEvaluationContext) -> SensorResult:
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if is_dry_run(context):
-            return SensorResult(skip_reason=SkipReason("Only a test: nothing is launched by it."))
+            return dg.SensorResult(skip_reason=dg.SkipReason("Only a test: nothing is launched by it."))
         done, requests = operations_tick(context.instance, deployment)(interval_seconds=interval_seconds)
         for id, why in done.problems.items():
             context.log.warning(f"{id} is stuck: {why}")
         for id, outcome in done.completed.items():
             context.log.info(f"{id} has ended: {outcome.value}")
         if not requests:
-            return SensorResult(skip_reason=SkipReason(_summary(done)))
-        return SensorResult(run_requests=requests)
+            return dg.SensorResult(skip_reason=dg.SkipReason(_summary(done)))
+        return dg.SensorResult(run_requests=requests)
 
-    return SensorDefinition(
+    return dg.SensorDefinition(
         name=OPERATIONS,
         evaluation_fn=evaluate,
         job_name=OPERATION_JOB,
         minimum_interval_seconds=interval_seconds,
-        default_status=DefaultSensorStatus.RUNNING,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description="Launches executors of operations over whole datasets, and completes operations.",
     )
 
@@ -403,7 +381,7 @@ DEFINERS: Final = (
 )
 
 
-def _tick(instance: DagsterInstance, deployment: Deployment) -> SideReport:
+def _tick(instance: dg.DagsterInstance, deployment: Deployment) -> SideReport:
     """Its requests for executors are left to the sensor: a command starts no Dagster runs of the daemon."""
     ticking = operations_tick(instance, deployment)
     done, _ = ticking()

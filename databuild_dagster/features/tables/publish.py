@@ -11,17 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Literal
 
+import dagster as dg
 import msgspec
-from dagster import (
-    AssetsDefinition,
-    AssetSpec,
-    MetadataValue,
-    Model,
-    MultiPartitionsDefinition,
-    PartitionsDefinition,
-    Resolvable,
-    TimeWindowPartitionsDefinition,
-)
 
 from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
 from databuild_dagster.bindings.adapter.keys import asset_text, specs_of
@@ -127,9 +118,9 @@ def publish_metadata(asset: str, publish: Publish) -> dict[str, Any]:
         return {}
     check_publish(f"asset {asset!r}", publish)
     if publish is False:
-        return {PUBLISH: MetadataValue.json({"format": None})}
+        return {PUBLISH: dg.MetadataValue.json({"format": None})}
     format = next(name for name, kind in _FORMATS.items() if isinstance(publish, kind))
-    return {PUBLISH: MetadataValue.json({"format": format.value, **asdict(publish)})}
+    return {PUBLISH: dg.MetadataValue.json({"format": format.value, **asdict(publish)})}
 
 
 def check_publish(place: str, publish: object) -> None:
@@ -138,7 +129,7 @@ def check_publish(place: str, publish: object) -> None:
         raise InvalidAsset(f"publish of {place} is {publish!r}; write Iceberg(…), Delta(…) or False.")
 
 
-def publish_of(spec: AssetSpec) -> Publish:
+def publish_of(spec: dg.AssetSpec) -> Publish:
     """The option of an asset, as its author wrote it."""
     options = _json(spec.metadata.get(PUBLISH))
     if options is None:
@@ -148,7 +139,7 @@ def publish_of(spec: AssetSpec) -> Publish:
 
 
 def table_spec(
-    asset: str, partitions: PartitionsDefinition | None, publish: Iceberg | Delta, warehouse: str | None
+    asset: str, partitions: dg.PartitionsDefinition | None, publish: Iceberg | Delta, warehouse: str | None
 ) -> TableSpec:
     """The registration of an asset's table. Raises `InvalidAsset` for a type that its partitions cannot have."""
     facts: dict[str, Any] = {
@@ -171,7 +162,7 @@ def table_metadata(asset: str, table: TableSpec) -> dict[str, Any]:
     uri = Place(asset, table, Warehouse(table.warehouse)).uri if table.warehouse else None
     shown = {"dagster/table_name": table.name or None, "dagster/uri": uri}
     named = {name: value for name, value in shown.items() if value is not None}
-    return {TABLE: MetadataValue.json(msgspec.to_builtins(table)), **named}
+    return {TABLE: dg.MetadataValue.json(msgspec.to_builtins(table)), **named}
 
 
 def table_of(metadata: Mapping[str, Any]) -> TableSpec | None:
@@ -186,7 +177,7 @@ def _json(value: Any) -> dict[str, Any] | None:
 
 
 def _columns(
-    asset: str, partitions: PartitionsDefinition | None, publish: Iceberg | Delta
+    asset: str, partitions: dg.PartitionsDefinition | None, publish: Iceberg | Delta
 ) -> tuple[PartitionColumn, ...]:
     if partitions is None:
         if publish.partition_type is not None:
@@ -194,7 +185,7 @@ def _columns(
                 f"partition_type of asset {asset!r} is given, and the asset has no partitions; leave it out."
             )
         return ()
-    if isinstance(partitions, MultiPartitionsDefinition):
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
         for dimension in partitions.partitions_defs:
             if not _A_COLUMN.fullmatch(dimension.name):
                 raise InvalidAsset(
@@ -208,10 +199,10 @@ def _columns(
 
 
 def _column(
-    asset: str, name: str, partitions: PartitionsDefinition, asked: str | None, *, is_alone: bool
+    asset: str, name: str, partitions: dg.PartitionsDefinition, asked: str | None, *, is_alone: bool
 ) -> PartitionColumn:
     """A type given for all dimensions applies to dimensions in time; a text dimension beside them stays text."""
-    if not isinstance(partitions, TimeWindowPartitionsDefinition):
+    if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         if is_alone and asked not in (None, PartitionType.STRING):
             raise InvalidAsset(
                 f"partition_type of asset {asset!r} is {asked!r}, and {type(partitions).__name__} has keys that are no times; "
@@ -255,9 +246,9 @@ def with_tables(assets: Iterable[Any], by_default: Publish, warehouse: str | Non
     return [_with_tables(asset, tables) for asset in given] if tables else given
 
 
-def _table(asset: Any, spec: AssetSpec, by_default: Publish, warehouse: str | None) -> TableSpec | None:
+def _table(asset: Any, spec: dg.AssetSpec, by_default: Publish, warehouse: str | None) -> TableSpec | None:
     publish = publish_of(spec)
-    is_ours = isinstance(asset, AssetsDefinition) and body_of(asset) is not None
+    is_ours = isinstance(asset, dg.AssetsDefinition) and body_of(asset) is not None
     if publish is None and is_ours:
         publish = by_default
     if not publish:
@@ -276,20 +267,20 @@ def _with_tables(asset: Any, tables: dict[str, TableSpec]) -> Any:
     if not any(asset_text(spec.key) in tables for spec in specs_of(asset)):
         return asset
 
-    def with_table(spec: AssetSpec) -> AssetSpec:
+    def with_table(spec: dg.AssetSpec) -> dg.AssetSpec:
         asset = asset_text(spec.key)
         if asset not in tables:
             return spec
         # The author's own names of the table come first in Dagster's pages.
         return spec.replace_attributes(metadata={**table_metadata(asset, tables[asset]), **spec.metadata})
 
-    if isinstance(asset, AssetSpec):
+    if isinstance(asset, dg.AssetSpec):
         return with_table(asset)
     with quiet_beta_warnings():
         return asset.map_asset_specs(with_table)
 
 
-class PublishAttributes(Model, Resolvable):
+class PublishAttributes(dg.Model, dg.Resolvable):
     """The table that each asset is published as, as `Iceberg` and `Delta` take it."""
 
     format: Annotated[str, described(f"The format of the tables: {', '.join(TableFormat)}.")]

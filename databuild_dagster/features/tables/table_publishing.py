@@ -20,19 +20,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from dagster import (
-    AssetCheckExecutionContext,
-    AssetCheckResult,
-    AssetChecksDefinition,
-    AssetCheckSeverity,
-    AssetCheckSpec,
-    AssetKey,
-    AssetObservation,
-    AssetsDefinition,
-    DagsterInstance,
-    MetadataValue,
-    multi_asset_check,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
@@ -66,7 +54,7 @@ _log = logger(__name__)
 
 @apart("published tables could not be brought up to date")
 def publish_tables(
-    instance: DagsterInstance,
+    instance: dg.DagsterInstance,
     deployment: Deployment,
     datasets: Collection[DatasetSpec],
     *,
@@ -166,10 +154,10 @@ _BOUND: Final = "databuild/max_behind_seconds"
 
 def build_table_checks(
     *,
-    assets: Sequence[AssetKey | str | Sequence[str] | AssetsDefinition],
+    assets: Sequence[dg.AssetKey | str | Sequence[str] | dg.AssetsDefinition],
     max_behind_seconds: float = MAX_BEHIND_SECONDS,
-    severity: AssetCheckSeverity = AssetCheckSeverity.WARN,
-) -> Sequence[AssetChecksDefinition]:
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN,
+) -> Sequence[dg.AssetChecksDefinition]:
     """Asset checks that fail while the published table of an asset is behind by more than `max_behind_seconds`.
 
     Give them to `build_definitions(…, asset_checks=…)`. `assets` have `publish=`, by themselves or by key; the check of any other
@@ -184,7 +172,7 @@ def build_table_checks(
             f"max_behind_seconds is {max_behind_seconds}; a table is behind for some seconds after each build."
         )
     specs = [
-        AssetCheckSpec(
+        dg.AssetCheckSpec(
             TABLE_CHECK,
             asset=key,
             description=f"Whether the published table has all changes that are older than {max_behind_seconds:g} s.",
@@ -195,21 +183,21 @@ def build_table_checks(
     texts = "\n".join(sorted(map(asset_text, keys)))
 
     # Dagster requires a name per step, and a location may have several.
-    @multi_asset_check(name=f"{TABLE_CHECK}_{sha256(texts.encode()).hexdigest()[:8]}", specs=specs, can_subset=True)
-    def table_is_up_to_date(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+    @dg.multi_asset_check(name=f"{TABLE_CHECK}_{sha256(texts.encode()).hexdigest()[:8]}", specs=specs, can_subset=True)
+    def table_is_up_to_date(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         selected = sorted(context.selected_asset_check_keys)
         known = engine_for(context.instance).queries.datasets.all().values()
         lags = _lags_by_asset(context.instance, known)
         for check in selected:
             verdict = _verdict(lags.get(asset_text(check.asset_key)), max_behind_seconds, severity)
-            yield AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **verdict)
+            yield dg.AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **verdict)
 
     return [table_is_up_to_date]
 
 
 @apart("the lag of published tables could not be shown in Dagster")
 def report_table_checks(
-    instance: DagsterInstance, location: str, graph: AssetGraph, datasets: Collection[DatasetSpec]
+    instance: dg.DagsterInstance, location: str, graph: AssetGraph, datasets: Collection[DatasetSpec]
 ) -> None:
     """Report the checks of a location to Dagster, without a run. Errors are logged: the checks are only shown."""
     specs = {key: graph.get_check_spec(key) for key in graph.asset_check_keys if key.name == TABLE_CHECK}
@@ -229,18 +217,18 @@ def report_table_checks(
         follower.rest(follower.head)
 
 
-def _lags_by_asset(instance: DagsterInstance, datasets: Collection[DatasetSpec]) -> dict[str, TableLag]:
+def _lags_by_asset(instance: dg.DagsterInstance, datasets: Collection[DatasetSpec]) -> dict[str, TableLag]:
     return {lag.asset: lag for lag in table_lags(instance, datasets)}
 
 
-def _options(metadata: Mapping[str, Any]) -> tuple[float, AssetCheckSeverity]:
+def _options(metadata: Mapping[str, Any]) -> tuple[float, dg.AssetCheckSeverity]:
     bound = metadata.get(_BOUND, MAX_BEHIND_SECONDS)
-    return float(getattr(bound, "value", bound)), AssetCheckSeverity(
-        metadata.get(_SEVERITY, AssetCheckSeverity.WARN.value)
+    return float(getattr(bound, "value", bound)), dg.AssetCheckSeverity(
+        metadata.get(_SEVERITY, dg.AssetCheckSeverity.WARN.value)
     )
 
 
-def _verdict(lag: TableLag | None, max_behind_seconds: float, severity: AssetCheckSeverity) -> dict[str, Any]:
+def _verdict(lag: TableLag | None, max_behind_seconds: float, severity: dg.AssetCheckSeverity) -> dict[str, Any]:
     """`databuild/behind` changes only with the verdict and its reason, so that a tick does not report the age of each second."""
     is_late = lag is not None and lag.seconds_behind > max_behind_seconds
     behind = ""
@@ -253,7 +241,7 @@ def _verdict(lag: TableLag | None, max_behind_seconds: float, severity: AssetChe
         "description": f"The table is {behind}" if behind else None,
         "metadata": {
             _PARTITIONS: 0 if lag is None else lag.partitions_behind or 0,
-            _BEHIND: MetadataValue.text(behind),
+            _BEHIND: dg.MetadataValue.text(behind),
         },
     }
 
@@ -275,7 +263,7 @@ def table_entries(dataset: DatasetSpec, warehouse: str) -> dict[str, Any]:
 
 
 @apart("a snapshot of a published table could not be shown in Dagster")
-def report_snapshot(instance: DagsterInstance, dataset: DatasetSpec, published: Published | None) -> None:
+def report_snapshot(instance: dg.DagsterInstance, dataset: DatasetSpec, published: Published | None) -> None:
     """Observe a snapshot that a tick has committed. A process that dies before leaves the snapshot without an observation."""
     if published is None or published.snapshot is None or not dataset.table:
         return
@@ -285,13 +273,13 @@ def report_snapshot(instance: DagsterInstance, dataset: DatasetSpec, published: 
         URI: snapshot.uri,
         "dagster/row_count": snapshot.rows,
         # As text: JavaScript's numbers are too short for an id of Iceberg.
-        "databuild/table_snapshot": MetadataValue.text(str(snapshot.id)),
+        "databuild/table_snapshot": dg.MetadataValue.text(str(snapshot.id)),
         "databuild/table_seq": published.seq,
-        "databuild/table_metadata": MetadataValue.path(snapshot.metadata_file),
+        "databuild/table_metadata": dg.MetadataValue.path(snapshot.metadata_file),
         "databuild/files_added": snapshot.files_added,
         "databuild/files_removed": snapshot.files_removed,
     }
     description = f"{published.table} holds up to seq {published.seq}, in snapshot {snapshot.id}."
     instance.report_runless_asset_event(
-        AssetObservation(asset_key=asset_key(dataset.asset), description=description, metadata=metadata)
+        dg.AssetObservation(asset_key=asset_key(dataset.asset), description=description, metadata=metadata)
     )

@@ -47,6 +47,7 @@ class WantView(msgspec.Struct, frozen=True):
     fail_fast: bool
     #: The user or the process that recorded it.
     actor: Annotated[str, Column("by", wide_only=True)]
+    ended_at: Annotated[Time | None, Column("ended", wide_only=True)]
 
 
 class CutWant(WantView, frozen=True):
@@ -174,12 +175,16 @@ _NAMES_ONE = f"""(SELECT count(*) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r O
 _IS_OPEN = f"w.id IN (SELECT o.id FROM {PREFIX}wants o WHERE o.ended_at IS NULL)"
 
 
-def _state_at(seq: int | None) -> str:
-    """The expression of a want's state when `seq` was the last event."""
+def _state_at(seq: int | None, last: str = "h.to_state") -> str:
+    """The expression of a want's state when `seq` was the last event, or of another column of the move into it."""
     if seq is None:
         return "w.state"
-    return f"""(SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = w.id AND h.kind = 'wants'
+    return f"""(SELECT {last} FROM {PREFIX}history h WHERE h.entity_id = w.id AND h.kind = 'wants'
         AND h.seq <= {min(seq, MAX_SEQ)} ORDER BY h.seq DESC, h.place DESC LIMIT 1)"""
+
+
+def _time_of(seq: object) -> str:
+    return f"(SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq})"
 
 
 #: The actor of the event that recorded a want.
@@ -189,7 +194,9 @@ _ACTOR = f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})"
 @lru_cache(maxsize=64)
 def _want(seq: int | None, most_refs: int | None = None) -> Selection[Any]:
     """The columns of a want when `seq` was the last event; None for now. With `most_refs`, the columns of a `CutWant`."""
-    missed = f"""CASE WHEN w.sla_missed_at <= (SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq}) THEN w.sla_missed_at END"""
+    missed = f"CASE WHEN w.sla_missed_at <= {_time_of(seq)} THEN w.sla_missed_at END"
+    # A taint may have opened it since.
+    ended = f"CASE WHEN {_state_at(seq)} NOT IN {one_of(OPEN_WANTS)} THEN {_time_of(_state_at(seq, 'h.seq'))} END"
     return Selection(
         WantView if most_refs is None else CutWant,
         "w",
@@ -198,6 +205,7 @@ def _want(seq: int | None, most_refs: int | None = None) -> Selection[Any]:
         state=_state_at(seq),
         sla_missed_at="w.sla_missed_at" if seq is None else missed,
         actor=_ACTOR,
+        ended_at="w.ended_at" if seq is None else ended,
         **({} if most_refs is None else {"is_cut": f"w.n_refs > {most_refs}"}),
     )
 

@@ -78,6 +78,22 @@ def test_a_missed_sla_is_unknown_as_of_an_earlier_event(world):
     assert world.queries.wants.named(want, before)[0].sla_missed_at is None
 
 
+def test_the_end_of_a_want_is_that_of_the_state_it_had_then(world):
+    want = world.want("a")
+    is_open = world.seq
+    world.live("a")
+    ended, ended_at = world.seq, world.clock.now
+    world.clock.turn(60.0)
+    world.taint("a")
+    reopened = world.seq
+    world.clock.turn(60.0)
+    world.live("a")
+
+    found = [world.queries.wants.named(want, seq)[0].ended_at for seq in (is_open, ended, reopened, None)]
+
+    assert found == [None, ended_at, None, world.clock.now]
+
+
 def test_a_source_that_does_not_exist_is_refused_with_a_near_name(world):
     world.queries.wants.check_source("schedule")
 

@@ -3,15 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from dagster import (
-    AssetSpec,
-    DagsterInstance,
-    DefaultSensorStatus,
-    RepositoryDefinition,
-    SensorDefinition,
-    SensorEvaluationContext,
-    SkipReason,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
 from databuild_dagster.bindings.adapter.keys import asset_text, specs_of
@@ -34,7 +26,7 @@ ARRIVALS: Final = "databuild_arrivals"
 MAX_NAMED = 3
 
 
-def arrival_sensors(deployment: Deployment, assets: Iterable[Any]) -> list[SensorDefinition]:
+def arrival_sensors(deployment: Deployment, assets: Iterable[Any]) -> list[dg.SensorDefinition]:
     """A sensor for each boundary among the assets that has a landing folder."""
     return [
         _sensor(deployment, spec, boundary)
@@ -44,31 +36,31 @@ def arrival_sensors(deployment: Deployment, assets: Iterable[Any]) -> list[Senso
     ]
 
 
-def _sensor(deployment: Deployment, spec: AssetSpec, boundary: Boundary) -> SensorDefinition:
+def _sensor(deployment: Deployment, spec: dg.AssetSpec, boundary: Boundary) -> dg.SensorDefinition:
     asset = asset_text(spec.key)
 
     @errors_without_secrets()
-    def evaluate(context: SensorEvaluationContext) -> SkipReason:
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         repository = context.repository_def
         assert repository is not None, "a deployed sensor knows its repository"
         if is_dry_run(context):
-            return SkipReason(f"Only a test: it records nothing of {boundary.files}.")
+            return dg.SkipReason(f"Only a test: it records nothing of {boundary.files}.")
         look = look_once(context.instance, repository, deployment, asset, boundary)
         for sentence in warnings(look):
             context.log.warning(sentence)
-        return SkipReason(summary(look))
+        return dg.SkipReason(summary(look))
 
-    return SensorDefinition(
+    return dg.SensorDefinition(
         name=f"{ARRIVALS}_{spec.key.to_python_identifier()}",
         evaluation_fn=evaluate,
         target=None,
         minimum_interval_seconds=boundary.interval_seconds,
-        default_status=DefaultSensorStatus.RUNNING,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Records the files in {boundary.files} as lots of {asset}. Its progress is in the store.",
     )
 
 
-def watched(repository: RepositoryDefinition) -> Iterable[tuple[str, Boundary]]:
+def watched(repository: dg.RepositoryDefinition) -> Iterable[tuple[str, Boundary]]:
     """The boundaries of a loaded code location that have a landing folder."""
     for key in sorted(repository.asset_graph.get_all_asset_keys()):
         boundary = boundary_of(repository.asset_graph.get(key))
@@ -77,7 +69,11 @@ def watched(repository: RepositoryDefinition) -> Iterable[tuple[str, Boundary]]:
 
 
 def look_once(
-    instance: DagsterInstance, repository: RepositoryDefinition, deployment: Deployment, asset: str, boundary: Boundary
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition,
+    deployment: Deployment,
+    asset: str,
+    boundary: Boundary,
 ) -> Look:
     """Look once at a boundary of a loaded code location. Raises the errors of `Watcher.look`, and `LocationTaken`."""
     tune_dagster_writes()
