@@ -96,10 +96,11 @@ def _interrupts_held_back() -> Iterator[None]:
 
 def _store_event_batch(storage: Any, events: Sequence[EventLogEntry]) -> None:
     """As `store_event` of Dagster's SQLite storage does for each event: the run's file, then the index of all runs."""
-    (run_id, *others) = {event.run_id for event in events}
-    if others or not {event.dagster_event_type for event in events} <= _BATCHED:
+    runs = {event.run_id for event in events}
+    if len(runs) != 1 or not {event.dagster_event_type for event in events} <= _BATCHED:
         EventLogStorage.store_event_batch(storage, events)
         return
+    (run_id,) = runs
     rows = [storage._event_to_row(event) for event in events]
     with storage.run_connection(run_id) as connection:
         ids_in_run = _inserted(connection, rows)
@@ -107,9 +108,11 @@ def _store_event_batch(storage: Any, events: Sequence[EventLogEntry]) -> None:
         with storage.index_transaction() as connection:
             ids = _inserted(connection, rows)
             storage._store_asset_event_tags(connection, events, ids)
-            # An asset has a row; a type of event sets some of its columns.
-            last = {(row["asset_key"], row["dagster_event_type"]): at for at, row in enumerate(rows)}
-            for at in sorted(last.values()):
+            # An asset has a row, in the order of their first events; the last event of each type sets some of its columns.
+            last: dict[str, dict[str, int]] = {}
+            for at, row in enumerate(rows):
+                last.setdefault(row["asset_key"], {})[row["dagster_event_type"]] = at
+            for at in (at for of_asset in last.values() for at in sorted(of_asset.values())):
                 storage._store_asset_event(connection, events[at], ids[at])
     except BaseException:
         # Dagster stores the events one by one then.
