@@ -1,12 +1,15 @@
 """What many refs cost: the memory of the process that builds a batch, and reading many instances at once.
 
     python -m bench.batches [--refs N …] [--instances N]
+    python -m bench.batches --events N
 
 - memory: `bench.timed_build` of one batched asset of N partitions, for several N, each on a home of its own with a
   warm server; how much more each ref takes: of the Spark driver what lives on its heap afterwards (`jcmd`, of a JDK),
   of the process that builds its peak.
 - reading: a scan of N instances by their manifests, against a plain `spark.read.parquet` of one folder with the very
   same files; medians of several, in turns.
+- events (alone): processor time of a materialization in Dagster's SQLite storage one by one and in a batch, and of a new run's
+  file by Dagster and by us; medians of several, in turns.
 
 Prints Markdown, for docs/performance.md.
 """
@@ -23,9 +26,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from dagster import AssetMaterialization, EventLogEntry
 from pyspark.sql import SparkSession
 
 from bench.pipeline import ROOT
+from databuild_dagster.bindings.adapter.dagster_private import DagsterEvent, StepMaterializationData
+from databuild_dagster.bindings.adapter.dagster_storage import EventLogStorage, SqliteEventLogStorage
+from databuild_dagster.bindings.adapter.event_batches import _store_event_batch
+from databuild_dagster.bindings.adapter.sqlite_tuning import _engine_for, _initdb, tune_dagster_writes
 from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.spark.frames import read_instances
@@ -65,7 +73,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What many refs cost.")
     parser.add_argument("--refs", type=int, nargs="+", default=[FEW, 2_000, 4_000], help="sizes of the batch")
     parser.add_argument("--instances", type=int, default=1_000, help="instances that are read at once")
+    parser.add_argument("--events", type=int, help="materializations of a batch; measures nothing else")
     options = parser.parse_args()
+    if options.events:
+        print("| Dagster's SQLite storage | processor ms |\n|---|---|")
+        for what, milliseconds in milliseconds_of_events(options.events).items():
+            print(f"| {what} | {milliseconds:.2f} |")
+        return
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name:
         home = Path(name, "home")
         home.mkdir()
@@ -89,6 +103,44 @@ def main() -> None:
     print(f"\n| a scan of {options.instances:,} files | seconds |\n|---|---|")
     print(f"| plain PySpark, by folder | {plain:.2f} |")
     print(f"| by manifests | {ours:.2f} |")
+
+
+def milliseconds_of_events(n: int) -> dict[str, float]:
+    """Medians of each way to store n materializations, for one of them, and of each way to make a run's file."""
+    tune_dagster_writes()
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="databuild-bench-") as folder:
+        store = SqliteEventLogStorage(folder)
+        for _ in range(ROUNDS):
+            by_dagster, ours = new_id(), new_id()
+            first, second = _events(ours, n), _events(ours, n)
+            engine = _engine_for(store.conn_string_for_shard(by_dagster))
+            ways: dict[str, tuple[int, Callable[[], object]]] = {
+                "a new run's file, by Dagster": (1, lambda: _initdb(store, engine)),  # noqa: B023
+                "a new run's file, like the index": (1, lambda: store.get_logs_for_run(ours)),  # noqa: B023
+                "a materialization, one by one": (n, lambda: EventLogStorage.store_event_batch(store, first)),  # noqa: B023
+                "a materialization, in a batch": (n, lambda: _store_event_batch(store, second)),  # noqa: B023
+            }
+            for what, (times, work) in ways.items():
+                began = time.process_time()
+                work()
+                found.setdefault(what, []).append((time.process_time() - began) * 1000 / times)
+    return {what: statistics.median(milliseconds) for what, milliseconds in found.items()}
+
+
+def _events(run_id: str, n: int) -> list[EventLogEntry]:
+    entries = []
+    for number in range(n):
+        materialization = AssetMaterialization(
+            "numbers",
+            partition=f"{number:06}",
+            metadata={"rows": number, "instance": new_id(), "wants": [new_id()]},
+            tags={"dagster/data_version": new_id(), "dagster/code_version": "1"},
+        )
+        data = StepMaterializationData(materialization)
+        event = DagsterEvent("ASSET_MATERIALIZATION", "job", event_specific_data=data, step_key="numbers")
+        entries.append(EventLogEntry(None, 10, "", run_id, time.time(), "numbers", "job", event))  # type: ignore[no-untyped-call]
+    return entries
 
 
 def megabytes_of_building(folder: Path, home: Path, n: int) -> tuple[float, float]:

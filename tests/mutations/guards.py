@@ -42,6 +42,7 @@ COPIES = "tests/features/lots/copies/test_copies.py"
 CYCLES = "tests/model/decide/test_misses_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
 DUE = "tests/engine/test_planning_due.py"
+EVENT_BATCHES = "tests/bindings/adapter/test_event_batches.py"
 ERASING = "tests/features/erase/test_erasing.py"
 ERASING_TABLES = "tests/features/erase/test_erased_tables.py"
 EXECUTOR = "tests/features/operations/test_executor.py"
@@ -2283,6 +2284,30 @@ GUARDS = (
         "    with raise_execution_interrupts():\n",
         "    if True:\n",
         ("tests/bindings/orchestration/test_inprocess.py::test_ctrl_c_ends_the_wait_for_a_slot_of_a_pool",),
+    ),
+    Guard(
+        "an interrupt cuts a batch of Dagster's events short",
+        "6.9",
+        "bindings/adapter/event_batches.py",
+        "    with _interrupts_held_back():\n",
+        "    if True:\n",
+        (f"{EVENT_BATCHES}::test_an_interrupt_ends_the_step_after_its_batch_is_stored",),
+    ),
+    Guard(
+        "a batch that the index refused is in the log of its Dagster run twice",
+        "6.9",
+        "bindings/adapter/event_batches.py",
+        ".where(SqlEventLogStorageTable.c.id.in_(ids_in_run))",
+        ".where(SqlEventLogStorageTable.c.id < 0)",
+        (f"{EVENT_BATCHES}::test_a_batch_that_the_index_refuses_is_stored_one_by_one_and_once",),
+    ),
+    Guard(
+        "Dagster shows an asset's run of an earlier event of a batch",
+        "6.9",
+        "bindings/adapter/event_batches.py",
+        "in sorted(of_asset.values())",
+        "in sorted(of_asset.values(), reverse=True)",
+        (f"{EVENT_BATCHES}::test_batches_leave_the_files_that_events_one_by_one_leave",),
     ),
     Guard(
         "a web server over a log that went back is started again, and forgets what it saw",

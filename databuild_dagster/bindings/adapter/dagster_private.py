@@ -62,8 +62,10 @@ try:
         AssetMaterializationPlannedData,
         AssetObservationData,
         DagsterEvent,
+        DagsterEventBatchMetadata,
         EngineEventData,
         StepMaterializationData,
+        generate_event_batch_id,
     )
     from dagster._core.execution import compute_logs
     from dagster._core.execution.api import create_execution_plan, execute_run_iterator

@@ -13,9 +13,11 @@ try:
     from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
     from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
     from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
+    from dagster._core.storage.event_log.base import EventLogStorage
     from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
     from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
+    from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
     from dagster._core.storage.runs import InMemoryRunStorage, SqliteRunStorage, SqlRunStorage
     from dagster._core.storage.runs.schema import RunsTable
     from dagster._core.storage.runs.sqlite import sqlite_run_storage

@@ -3,12 +3,14 @@
 Dagster creates an SQLAlchemy engine and a connection for every event. Each write therefore compiles its statements again,
 and closing the last connection costs a checkpoint, two fsyncs and the removal of the WAL. This module keeps an engine and
 a connection per file, and a commit does not wait for the disk. After a power loss Dagster may lack its last events; our
-own store is not affected.
+own store is not affected. The file of a new run gets the tables of the index of all runs, where Dagster asks Alembic for them.
 
 No other module outside of `store` imports SQLAlchemy. This module does because it tunes Dagster's connections.
 """
 
 import os
+import sqlite3
+from contextlib import closing
 from threading import Lock
 from typing import Any
 
@@ -16,7 +18,10 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import QueuePool
 
-from databuild_dagster.bindings.adapter.dagster_storage import modules_that_make_sqlite_engines
+from databuild_dagster.bindings.adapter.dagster_storage import (
+    SqliteEventLogStorage,
+    modules_that_make_sqlite_engines,
+)
 
 #: Files kept open. Each Dagster run has a file; the oldest are closed.
 MAX_KEPT_OPEN = 16
@@ -56,6 +61,43 @@ def tune_dagster_writes() -> None:
     """Tune this process's writes to Dagster's SQLite files from now on. A second call changes nothing."""
     for module in modules_that_make_sqlite_engines():
         module.create_engine = _engine_for
+    if _initdb is not None:
+        SqliteEventLogStorage._initdb = _initialize  # type: ignore[assignment,method-assign]
+
+
+#: Dagster's own.
+_initdb: Any = getattr(SqliteEventLogStorage, "_initdb", None)
+
+
+def _initialize(storage: Any, engine: Engine, for_index_shard: bool = False) -> None:
+    """Dagster's storage calls this at its first connection to a file."""
+    if for_index_shard or not _has_tables(str(engine.url.database), like=storage.path_for_shard("index")):
+        _initdb(storage, engine, for_index_shard=for_index_shard)
+
+
+def _has_tables(path: str, like: str) -> bool:
+    """Whether a file has Dagster's tables and their version; an empty file gets those of the file `like`.
+
+    False is no harm: Dagster looks itself then.
+    """
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as file:
+            if file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                with closing(sqlite3.connect(like)) as made:
+                    tables = made.execute(
+                        "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+                    ).fetchall()
+                    versions = made.execute("SELECT version_num FROM alembic_version").fetchall()
+                file.execute("PRAGMA journal_mode = WAL")
+                file.execute("PRAGMA synchronous = NORMAL")
+                file.execute("BEGIN IMMEDIATE")
+                for (statement,) in tables:
+                    file.execute(statement)
+                file.executemany("INSERT INTO alembic_version VALUES (?)", versions)
+                file.execute("COMMIT")
+            return file.execute("SELECT 1 FROM alembic_version").fetchone() is not None
+    except sqlite3.Error:
+        return False
 
 
 def _engine_for(url: str, **options: Any) -> Engine:

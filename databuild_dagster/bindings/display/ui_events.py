@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import dagster as dg
 
-from databuild_dagster.bindings.adapter.dagster_private import OBSERVED, EngineEventData
+from databuild_dagster.bindings.adapter.dagster_private import OBSERVED, DagsterEvent, EngineEventData
+from databuild_dagster.bindings.adapter.event_batches import log_asset_events
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
-from databuild_dagster.bindings.claims.results import Built
+from databuild_dagster.bindings.claims.results import Built, BuiltOutput
 from databuild_dagster.bindings.claims.run_messages import NotLive
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.display.checks import listed, selected_taint_checks
@@ -64,21 +65,25 @@ class Painter:
         painted = self._engine.queries.instances.taints_to_show(build)
         self._plan({**runs_to_show(self._engine, others), **dict.fromkeys(painted, self._context.run.run_id)})
 
-    def built(self, built: Sequence[Built]) -> Iterable[dg.AssetMaterialization]:
+    def built(self, built: Sequence[Built]) -> Iterable[DagsterEvent]:
         """Materializations of refs that are live now."""
         if not built:
             return
         metadata = self._describer.metadata(built)
-        for success in built:
-            for output in success.outputs:
-                ref, uuid = output.fact.ref, output.manifest.instance_uuid
-                partition = self._partition(ref)
-                yield dg.AssetMaterialization(
-                    asset_key=_key(ref),
-                    partition=partition,
-                    metadata=metadata[ref],
-                    tags=self._describer.tags(ref, uuid, output.fact.inputs, partition),
-                )
+        by_asset: dict[str, list[BuiltOutput]] = {}
+        for output in (output for success in built for output in success.outputs):
+            by_asset.setdefault(asset_of(output.fact.ref), []).append(output)
+        # The tags of an output name the newest events of the outputs before it.
+        for outputs in by_asset.values():
+            yield from log_asset_events(self._context, [self._materialization(output, metadata) for output in outputs])
+
+    def _materialization(
+        self, output: BuiltOutput, metadata: Mapping[Ref, Mapping[str, Any]]
+    ) -> dg.AssetMaterialization:
+        ref = output.fact.ref
+        partition = self._partition(ref)
+        tags = self._describer.tags(ref, output.manifest.instance_uuid, output.fact.inputs, partition)
+        return dg.AssetMaterialization(asset_key=_key(ref), partition=partition, metadata=metadata[ref], tags=tags)
 
     def missed(self, refs: Iterable[Ref]) -> None:
         """Show refs as not in progress: they wait for inputs, and are neither green nor red."""
@@ -94,20 +99,22 @@ class Painter:
             instance.job_run for instance in canonical.values() if instance.job_run
         )
         event = dg.AssetMaterialization if as_materializations else dg.AssetObservation
+        events = []
         for ref in shown:
             job_run = canonical[ref].job_run or ""
             run = runs.get(job_run)
             served = Served(uuids[ref], job_run, None if run is None else run.dagster_run_id)
-            yield event(**event_of(self._engine, ref, self._partition(ref), served))
+            events.append(event(**event_of(self._engine, ref, self._partition(ref), served)))
+        yield from log_asset_events(self._context, events)
         if len(uuids) > len(shown):
             self._context.log.info(
                 f"{len(uuids)} partitions were live already; {len(shown)} of them have an observation."
             )
 
-    def waiting(self, described: Mapping[Ref, NotLive]) -> Iterable[dg.AssetObservation]:
+    def waiting(self, described: Mapping[Ref, NotLive]) -> Iterable[DagsterEvent]:
         """An observation for each ref that waits at the end of the run, with its causes and their wants (rule 8.8)."""
-        for ref, found in list(described.items())[:MAX_OBSERVATIONS]:
-            yield dg.AssetObservation(
+        observations = [
+            dg.AssetObservation(
                 asset_key=_key(ref),
                 partition=self._partition(ref),
                 description=found.sentence,
@@ -117,6 +124,9 @@ class Painter:
                     "databuild/wants": list(found.wants),
                 },
             )
+            for ref, found in list(described.items())[:MAX_OBSERVATIONS]
+        ]
+        return log_asset_events(self._context, observations)
 
     def only_failed(self, failed: Iterable[Ref]) -> None:
         """Before the run fails: show only the `failed` refs as failed by it."""
