@@ -20,6 +20,7 @@ from databuild_dagster.model.selections import (
     STALE,
     STATE_WORDS,
     InvalidSelection,
+    Keys,
     keys_selected,
     may_be_selection,
 )
@@ -132,7 +133,13 @@ def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:
 def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[Ref]:
     from dagster import MultiPartitionsDefinition, partition_loading_context
 
-    from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance, is_dynamic, why_no_key
+    from databuild_dagster.bindings.registry.catalog import (
+        DagsterCatalog,
+        LateInstance,
+        existing_keys,
+        is_dynamic,
+        why_no_key,
+    )
     from databuild_dagster.bindings.registry.registration import partitions_from
 
     asset, partitions = dataset.asset, partitions_from(dataset.partitions)
@@ -151,9 +158,9 @@ def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) ->
             raise InvalidSelection(text=name, why=why, asset=asset)
     texts = _texts(name, len(dimensions))
     with partition_loading_context(dynamic_partitions_store=store):
-        keys = [dimension.get_partition_keys() for dimension in dimensions]
+        keys = [existing_keys(dimension) for dimension in dimensions]
         for dimension, text, along in zip(dimensions, texts, keys, strict=True):
-            if is_dynamic(dimension) and RANGE in text and text not in along:
+            if is_dynamic(dimension) and RANGE in text and along.place_of(text) is None:
                 why = "dynamic partitions have no order; name each, or all by *."
                 raise InvalidSelection(text=name, why=why, asset=asset)
         try:
@@ -162,11 +169,12 @@ def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) ->
             raise InvalidSelection(text=name, why=str(error), asset=asset) from None
 
 
-def _refs(name: Ref, dimensions: Sequence[Sequence[str]], why_not: Sequence[Callable[[str], str | None]]) -> list[Ref]:
+def _refs(name: Ref, dimensions: Sequence[Keys], why_not: Sequence[Callable[[str], str | None]]) -> list[Ref]:
     """Raises `ValueError` with a sentence for a text that selects nothing."""
-    selected = dimensions
     # A dimension may have the key `*`.
-    if partition_key_of(name) != ALL or len(dimensions) == 1:
+    if partition_key_of(name) == ALL and len(dimensions) > 1:
+        selected = [keys.all() for keys in dimensions]
+    else:
         texts = _texts(name, len(dimensions))
         selected = [keys_selected(*along) for along in zip(texts, dimensions, why_not, strict=True)]
     return [make_ref(asset_of(name), DIMENSIONS.join(key)) for key in product(*selected)]
