@@ -5,7 +5,7 @@ cannot change are cached, because each tick asks the same thousands of questions
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import cache
@@ -52,7 +52,7 @@ class LateInstance:
     def get_existing_dynamic_partitions(
         self, partitions_def_name: str, partition_keys: Sequence[str]
     ) -> AbstractSet[str]:
-        return self._instance().get_existing_dynamic_partitions(partitions_def_name, partition_keys)
+        return dagster_private.existing_dynamic_partitions(self._instance(), partitions_def_name, partition_keys)
 
     def get_dynamic_partitions_definition_id(self, partitions_def_name: str) -> str:
         return self._instance().get_dynamic_partitions_definition_id(partitions_def_name)
@@ -105,7 +105,7 @@ class DagsterCatalog:
         known = self._existing[dataset.partitions or ""] | self._possible[dataset.partitions or ""]
         unsure = [key for key in partition_keys if key not in known]
         with dg.partition_loading_context(effective_dt=_AFTER_ALL, dynamic_partitions_store=self._instance):
-            has = _possibility(partitions, self._instance)
+            has = _possibility(partitions, self._instance, [key for key in unsure if key is not None])
             gone = frozenset(key for key in unsure if key is None or not has(key))
         if not is_dynamic(partitions) and len(known) < MAX_REMEMBERED:
             self._possible[dataset.partitions or ""].update(key for key in unsure if key not in gone)
@@ -250,14 +250,18 @@ def _by_dimension(partitions: dg.MultiPartitionsDefinition, key: str) -> Mapping
 
 
 def _possibility(
-    partitions: dg.PartitionsDefinition, store: dagster_private.DynamicPartitionsStore
+    partitions: dg.PartitionsDefinition, store: dagster_private.DynamicPartitionsStore, keys: Collection[str]
 ) -> Callable[[str], bool]:
-    """A function that says whether a definition has a key, now or later; dynamic keys are asked for at once."""
+    """A function that says which of the keys a definition has, now or later; dynamic keys are asked for at once."""
     match partitions:
         case dg.DynamicPartitionsDefinition():
-            return frozenset(partitions.get_partition_keys(dynamic_partitions_store=store)).__contains__
+            return dagster_private.existing_dynamic_partitions(store, partitions.name or "", keys).__contains__
         case dg.MultiPartitionsDefinition():
-            along = {one.name: cache(_possibility(one.partitions_def, store)) for one in partitions.partitions_defs}
+            parts = [found for key in keys if (found := _by_dimension(partitions, key)) is not None]
+            along = {
+                one.name: cache(_possibility(one.partitions_def, store, {found[one.name] for found in parts}))
+                for one in partitions.partitions_defs
+            }
 
             def has_all(key: str) -> bool:
                 parts = _by_dimension(partitions, key)
@@ -303,6 +307,8 @@ def _order(partitions: dg.PartitionsDefinition, keys: Iterable[str]) -> dict[str
         starts = {key: None if timed is None else timed.start_of(key) for key in keys}
         start_of = partitions.start_time_for_partition_key
         return {key: start_of(key).timestamp() if start is None else start for key, start in starts.items()}
+    if len(once := set(keys)) == 1:
+        return dict.fromkeys(once, 0)
     return {key: place for place, key in enumerate(partitions.get_partition_keys())}
 
 
@@ -379,7 +385,20 @@ def existing_keys(partitions: dg.PartitionsDefinition) -> Keys:
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition) and (timed := time_keys_of(partitions)) is not None:
         with dg.partition_loading_context() as context:
             return timed.line(context.effective_dt.timestamp())
-    return ListedKeys(partitions.get_partition_keys())
+    return _DynamicKeys(partitions) if is_dynamic(partitions) else ListedKeys(partitions.get_partition_keys())
+
+
+class _DynamicKeys(ListedKeys):
+    """The keys of a dynamic definition, which are not loaded to find one of them."""
+
+    def __init__(self, partitions: dg.PartitionsDefinition) -> None:
+        self._partitions = partitions
+
+    def place_of(self, key: str) -> float | None:
+        return 0 if self._partitions.has_partition_key(key) else None
+
+    def all(self) -> Sequence[str]:
+        return self._partitions.get_partition_keys()
 
 
 def _has(partitions: dg.PartitionsDefinition, key: str) -> bool:

@@ -164,6 +164,12 @@ def plainly_has(dimensions: Sequence[Keys], key: str) -> bool:
     )
 
 
+def dynamic_name(partitions: str) -> str | None:
+    """The name of dynamic partitions, None for other partitions."""
+    snap = _decoded(partitions)
+    return snap["name"] if snap["__class__"] == "ExternalDynamicPartitionsDefinitionData" else None
+
+
 def dimensions_of_time(partitions: str) -> list[bool]:
     """For each dimension, whether its partitions are windows of time."""
     return [snap["__class__"] == _WINDOWS for snap in _dimensions(partitions)]

@@ -9,7 +9,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plain_keys
+from databuild_dagster.bindings.registry.plain_keys import dynamic_name, plain_dimensions, plain_keys
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, parse_ref, partition_key_of
@@ -128,6 +128,17 @@ def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:
     from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
 
     return refs_of_dataset(dataset, LateInstance(instance))
+
+
+def n_missing(dataset: DatasetSpec, recorded: Collection[Ref], instance: OpenInstance) -> int:
+    """The number of existing partitions that are not among refs; dynamic ones are counted by Dagster's database."""
+    if dataset.partitions is None or (name := dynamic_name(dataset.partitions)) is None:
+        return sum(ref not in recorded for ref in existing_refs(dataset, instance))
+    from databuild_dagster.bindings.adapter.dagster_private import existing_dynamic_partitions
+    from databuild_dagster.bindings.adapter.dagster_storage import n_dynamic_partitions
+
+    opened = instance()
+    return n_dynamic_partitions(opened, name) - len(existing_dynamic_partitions(opened, name, _keys(recorded)))
 
 
 def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[Ref]:
