@@ -10,6 +10,8 @@
 - publish: a manifest of 8 and of 200 files, against the file system alone: open, write, fsync and link of the same bytes
   under the same names, in turns; printed is what we take beyond that. And its copy under Clusterless's key, which a tick
   writes.
+- keys: the processor time per key to check a key, to select a range of keys and to give its window, from a year of partitions,
+  and for Dagster to check it. The floor is `strptime` and `strftime` of the key.
 - arrivals, launch: what arrives in a landing folder becomes lots, and what subscribes to them is launched
   (`bench.arrivals`, which can do more).
 
@@ -26,8 +28,9 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from dagster import TimeWindowPartitionsDefinition
@@ -35,7 +38,10 @@ from dagster import TimeWindowPartitionsDefinition
 from bench.arrivals import arrivals, launches
 from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
 from bench.parts import parts
+from databuild_dagster.bindings.adapter.dagster_private import key_of_window, windows_from
+from databuild_dagster.bindings.registry.catalog import DagsterCatalog, windows_of
 from databuild_dagster.bindings.registry.registration import partitions_text
+from databuild_dagster.bindings.registry.selections import refs_named
 from databuild_dagster.bindings.registry.window_keys import lots_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import json_of
@@ -45,7 +51,7 @@ from databuild_dagster.features.lots.gaps import GapReport, gap_report
 from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.lots import UNITS, lot_at
-from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
+from databuild_dagster.model.refs import Ref, derive_partition_uuid, make_ref, partition_key_of
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -60,12 +66,22 @@ from databuild_dagster.warehouse.manifest import (
 
 T = TypeVar("T")
 
-PARTS = ("gaps", "parts", "publish", "arrivals", "launch")
+PARTS = ("gaps", "keys", "parts", "publish", "arrivals", "launch")
 #: Manifests written in a round of "publish", and the files that each lists.
 N_MANIFESTS = 200
 N_FILES = (8, 200)
 YEAR = TimeWindowPartitionsDefinition(
     start="2023-01-01-00:00", end="2024-01-01-00:00", fmt="%Y-%m-%d-%H:%M", cron_schedule="*/5 * * * *"
+)
+MINUTES = "%Y-%m-%d-%H:%M"
+#: Keys of a year that are asked for.
+N_KEYS = 800
+SCHEDULES = (
+    ("* * * * *", "UTC"),
+    ("* * * * *", "Europe/Berlin"),
+    ("*/5 * * * *", "Europe/Berlin"),
+    ("*/10 8-18 * * 1-5", "UTC"),
+    ("0 6 * * *", "Europe/Berlin"),
 )
 N_SOME = 10_000
 #: Of them how many failed, and how many wait for another that failed.
@@ -81,6 +97,8 @@ def main() -> None:
     print(f"{platform.platform()}, Python {platform.python_version()}\n")
     if "gaps" in arguments.only:
         gaps(arguments.rounds)
+    if "keys" in arguments.only:
+        keys()
     if "parts" in arguments.only:
         parts(arguments.rounds)
     if "publish" in arguments.only:
@@ -89,6 +107,38 @@ def main() -> None:
         arrivals()
     if "launch" in arguments.only:
         launches()
+
+
+def keys() -> None:
+    print(
+        "| schedule | check, ms | range, ms | window, ms | Dagster's check, ms | floor, ms |\n|---|---|---|---|---|---|"
+    )
+    for schedule, zone in SCHEDULES:
+        partitions = TimeWindowPartitionsDefinition(
+            start="2024-01-01-00:00", fmt=MINUTES, cron_schedule=schedule, timezone=zone
+        )
+        dataset = DatasetSpec("flights", "flights", LOCATION, partitions=partitions_text(partitions))
+        first = datetime(2024, 6, 1, tzinfo=UTC).timestamp()
+        some = [key_of_window(partitions, window.start) for window in islice(windows_from(partitions, first), N_KEYS)]
+        catalog = DagsterCatalog(cast("Any", None))
+        name = make_ref("flights", f"{some[0]}..{some[-1]}")
+        columns = (
+            lambda: catalog.absent(dataset, some),  # noqa: B023
+            lambda: refs_named(dataset, name, lambda: None),  # noqa: B023
+            lambda: [windows_of(partitions, key) for key in some],  # noqa: B023
+            lambda: [partitions.has_partition_key(key) for key in some[:10]],  # noqa: B023
+            lambda: [datetime.strptime(key[:16], MINUTES).strftime(MINUTES) for key in some],  # noqa: B023
+        )
+        spent = [
+            _processor_ms(column) / n for column, n in zip(columns, (N_KEYS, N_KEYS, N_KEYS, 10, N_KEYS), strict=True)
+        ]
+        print(f"| `{schedule}`, {zone} | {' | '.join(f'{ms:.3f}' for ms in spent)} |", flush=True)
+
+
+def _processor_ms(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return 1000 * (time.process_time() - began)
 
 
 def gaps(rounds: int) -> None:

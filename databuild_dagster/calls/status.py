@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from databuild_dagster.bindings.local.result import Result, Screen
-from databuild_dagster.bindings.registry.selections import existing_refs
+from databuild_dagster.bindings.registry.selections import n_missing
 from databuild_dagster.calls.contributions import Shown
 from databuild_dagster.calls.place import opened
 from databuild_dagster.engine.engine import Engine
@@ -183,5 +183,5 @@ def _count(engine: Engine, spec: DatasetSpec, instance: Callable[[], Any]) -> As
     counts = Counter(STATE_WORDS[state] for state in states.values())
     counts[STATE_WORDS[InstanceState.LIVE]] -= len(gone)
     if spec.kind is not DatasetKind.SOURCE:
-        counts[STATE_WORDS[None]] = sum(ref not in states for ref in existing_refs(spec, instance))
+        counts[STATE_WORDS[None]] = n_missing(spec, states.keys(), instance)
     return AssetStatus(spec.asset, **{name: counts[name] for name in NAMES}, gone=len(gone))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.registry.catalog import DagsterCatalog
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import Catalog, DatasetSpec
+    from databuild_dagster.model.selections import Keys
 
 
 def home_to_write() -> Path:
@@ -113,8 +114,8 @@ class _LateCatalog:
     def __init__(self, home: Path) -> None:
         self._home = home
         self.dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
-        #: By definition, the keys that surely exist.
-        self._keys: dict[str | None, frozenset[str | None]] = {}
+        #: By definition, the keys of each dimension that surely exist.
+        self._keys: dict[str, Sequence[Keys]] = {}
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         """None for a partition that surely exists; Dagster's catalog judges every other partition."""
@@ -123,12 +124,13 @@ class _LateCatalog:
         return self._dagster.why_not(dataset, partition_key)
 
     def _surely_has(self, dataset: DatasetSpec, partition_key: str | None) -> bool:
-        from databuild_dagster.bindings.registry.plain_keys import plain_keys
+        from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plainly_has
 
-        if dataset.partitions not in self._keys:
-            keys = [None] if dataset.partitions is None else plain_keys(dataset.partitions, time.time())
-            self._keys[dataset.partitions] = frozenset(keys or ())
-        return partition_key in self._keys[dataset.partitions]
+        if (text := dataset.partitions) is None or partition_key is None:
+            return text is partition_key
+        if text not in self._keys:
+            self._keys[text] = plain_dimensions(text, time.time()) or ()
+        return plainly_has(self._keys[text], partition_key)
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}

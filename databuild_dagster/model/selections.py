@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Protocol
 
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.refs import Ref, partition_key_of
@@ -42,24 +44,57 @@ def may_be_selection(ref: Ref) -> bool:
     return RANGE in key or ALL in key.split(DIMENSIONS)
 
 
-def keys_selected(text: str, keys: Sequence[str], why_not: Callable[[str], str | None]) -> Sequence[str]:
+class Keys(Protocol):
+    """The keys of a dimension in the order of the definition."""
+
+    def place_of(self, key: str) -> float | None:
+        """A number in the order of the keys, None if the key does not exist."""
+
+    def between(self, first: float, last: float) -> Sequence[str]:
+        """The keys from one place to another, both included."""
+
+    def all(self) -> Sequence[str]: ...
+
+
+class ListedKeys:
+    """Keys that are in memory."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {key: place for place, key in enumerate(self._keys)}
+
+    def place_of(self, key: str) -> float | None:
+        return self._places.get(key)
+
+    def between(self, first: float, last: float) -> Sequence[str]:
+        return self._keys[int(first) : int(last) + 1]
+
+    def all(self) -> Sequence[str]:
+        return self._keys
+
+
+def keys_selected(text: str, keys: Keys, why_not: Callable[[str], str | None]) -> Sequence[str]:
     """The keys that a dimension of a text names, in the order of `keys`.
 
     A text that is a key is that key. `*` is all keys, and `FROM..TO` is inclusive. Raises `ValueError` with a sentence;
     `why_not` has the sentence for an end that is no key.
     """
-    places = {key: place for place, key in enumerate(keys)}
-    if text in places:
+    if keys.place_of(text) is not None:
         return [text]
     if text == ALL:
-        return keys
+        return keys.all()
     # A key may contain the dots as well.
     starts = [at for at in range(len(text)) if text.startswith(RANGE, at)]
     ranges = [(text[:at], text[at + len(RANGE) :]) for at in starts] or [(text, text)]
-    first, last = next((ends for ends in ranges if places.keys() >= {*ends}), ranges[0])
-    for key in (first, last):
-        if key not in places:
-            raise ValueError(why_not(key) or f"{key!r} is not one of its partitions.")
-    if places[first] > places[last]:
-        raise ValueError(f"{first} comes after {last}; write the earlier one first.")
-    return keys[places[first] : places[last] + 1]
+    for ends in ranges:
+        first, last = map(keys.place_of, ends)
+        if first is None or last is None:
+            continue
+        if first > last:
+            raise ValueError(f"{ends[0]} comes after {ends[1]}; write the earlier one first.")
+        return keys.between(first, last)
+    lacking = next(key for key in ranges[0] if keys.place_of(key) is None)
+    raise ValueError(why_not(lacking) or f"{lacking!r} is not one of its partitions.")

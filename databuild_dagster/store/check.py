@@ -29,9 +29,6 @@ from databuild_dagster.store.store import Store
 MOST_DAMAGED = 20
 #: Faulty events that are listed; with more the log as a whole is wrong.
 MOST_EVENTS = 20
-#: Events read at once.
-PAGE = 1000
-
 Question = Callable[[Connection], list[Violation]]
 
 
@@ -154,7 +151,7 @@ def _stored(connection: Connection, found: list[Violation]) -> Iterator[_Stored]
     """The events up to the first row that the database cannot read, which is added to `found`."""
     seq = 0
     try:
-        while rows := log.page_after(connection, seq, PAGE):
+        while rows := log.page_after(connection, seq, log.PAGE):
             yield from map(_Stored._make, rows)
             seq = rows[-1][0]
     except IllegalMove as broken:

@@ -26,6 +26,9 @@ from databuild_dagster.store.format import META, PREFIX
 APPEND = f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
 READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}events"
 
+#: Rows of a log of any length that are read at once: an event may have ten thousand refs, in 3 MB.
+PAGE = 20
+
 HEAD = f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"
 #: The same as the first query of a writing transaction, with the versions of the log and of the tables (rule 3.4), the last
 #: event's command, and that of the event that the process saw last (rule 3.13).
@@ -106,10 +109,10 @@ def events_at(connection: Connection, seqs: Keys) -> list[Event]:
     return _read(connection, "seq IN (SELECT value FROM json_each(?)) ORDER BY seq", seqs)
 
 
-def all_events(connection: Connection, page: int = 20) -> Iterator[Event]:
-    """In small pages, decoded event by event: an event may have ten thousand refs."""
+def all_events(connection: Connection) -> Iterator[Event]:
+    """In small pages, decoded event by event."""
     seq = 0
-    while rows := page_after(connection, seq, page):
+    while rows := page_after(connection, seq, PAGE):
         for row in rows:
             yield _event(row)
         seq = rows[-1][0]

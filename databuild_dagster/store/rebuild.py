@@ -38,8 +38,11 @@ CANNOT_BE: tuple[type[Exception], ...] = (
     sqlite3.DataError,
     sqlite3.ProgrammingError,
 )
+_Row = tuple[object, ...]
 #: Rows of a difference that are listed.
 MOST_DIFFERENCES = 20
+#: Slices of a table of which one at a time is in memory.
+N_SLICES = 64
 #: Moves after which a rebuild writes the rows in memory. A row that changes again before is written once.
 MOVES_AT_ONCE = 10_000
 #: The same for events that move nothing.
@@ -136,12 +139,36 @@ def differences(connection: Connection) -> list[tuple[str, str]]:
     with scratch_store() as scratch:
         # A fresh view for every event, as if each had been a command: a result must not depend on loaded rows.
         fold_all(log.all_events(connection), scratch, moves_at_once=0)
+        folded = scratch.database.connection()
         for table in schema.PROJECTIONS:
-            live, folded = _rows(connection, table), _rows(scratch.database.connection(), table)
-            for where, rows in (("tables", live - folded), ("log's fold", folded - live)):
-                only = sorted(rows, key=repr)[:MOST_DIFFERENCES]
-                found += [(table.name, f"only in the {where}: {row}") for row in only]
+            tables, fold_of_log = _only_in_one(connection, folded, table)
+            found += [(table.name, f"only in the tables: {row}") for row in tables]
+            found += [(table.name, f"only in the log's fold: {row}") for row in fold_of_log]
     return found
+
+
+def _only_in_one(one: Connection, other: Connection, table: Table) -> tuple[list[_Row], list[_Row]]:
+    """The first rows that only one of two databases has.
+
+    A table may not fit into memory. So its rows are summed in slices by their hash, and only slices that differ are read.
+    """
+    sums = zip(_sums(one, table), _sums(other, table), strict=True)
+    only: tuple[list[_Row], list[_Row]] = ([], [])
+    for number in [number for number, (here, there) in enumerate(sums) if here != there]:
+        here, there = ({row for row in _rows(at, table) if hash(row) % N_SLICES == number} for at in (one, other))
+        only[0].extend(here - there)
+        only[1].extend(there - here)
+        if max(map(len, only)) >= MOST_DIFFERENCES:
+            break
+    return sorted(only[0], key=repr)[:MOST_DIFFERENCES], sorted(only[1], key=repr)[:MOST_DIFFERENCES]
+
+
+def _sums(connection: Connection, table: Table) -> list[int]:
+    sums = [0] * N_SLICES
+    for row in _rows(connection, table):
+        of_row = hash(row)
+        sums[of_row % N_SLICES] += of_row
+    return sums
 
 
 def fold_all(events: Iterable[Event], scratch: Store, *, moves_at_once: int, with_log: bool = False) -> int:
@@ -193,9 +220,9 @@ def _copy(source: Connection, target: Connection, table: Table) -> None:
     )
 
 
-def _rows(connection: Connection, table: Table) -> set[tuple[object, ...]]:
+def _rows(connection: Connection, table: Table) -> Iterator[_Row]:
     columns = ", ".join(column.name for column in table.columns)
-    return set(connection.execute(f"SELECT {columns} FROM {table.name}"))
+    return iter(connection.execute(f"SELECT {columns} FROM {table.name}"))
 
 
 @contextmanager

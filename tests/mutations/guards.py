@@ -768,9 +768,17 @@ GUARDS = (
     Guard(
         "an hour has a second name where the clock changes by an hour",
         "10.1",
-        "bindings/registry/catalog.py",
-        "return found == key or (shifts_by_part_of_an_hour(start) and is_listed(partitions, key))",
-        "return True",
+        "bindings/registry/plain_keys.py",
+        "return found if self.key_of(found) == key and not self._is_excluded(found) else None",
+        "return found",
+        (TIME_ZONES, WINDOW_KEYS),
+    ),
+    Guard(
+        "the day of a clock change has the times of every other day",
+        "10.1",
+        "bindings/registry/cron_times.py",
+        "if midnight.utcoffset() == following.utcoffset():",
+        "if True:",
         (TIME_ZONES,),
     ),
     Guard(
@@ -1057,8 +1065,8 @@ GUARDS = (
         "`*` of several dimensions is the key of one that has it",
         "2.5",
         "bindings/registry/selections.py",
-        "if partition_key_of(name) != ALL or len(dimensions) == 1:",
-        "if True:",
+        "if partition_key_of(name) == ALL and len(dimensions) > 1:",
+        "if False:",
         (SELECTIONS,),
     ),
     Guard(

@@ -9,7 +9,8 @@ The tests of the callers use each name, so that they fail after an upgrade that 
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
@@ -177,6 +178,14 @@ def window_start_before(partitions: dg.TimeWindowPartitionsDefinition, moment: f
 def key_of_window(partitions: dg.TimeWindowPartitionsDefinition, start: datetime) -> str:
     """The partition key of the window that begins there."""
     return dst_safe_strftime(start, partitions.timezone, partitions.fmt, partitions.cron_schedule)
+
+
+def existing_dynamic_partitions(store: Any, name: str, keys: Collection[str]) -> AbstractSet[str]:
+    """The keys among some that are dynamic partitions. Dagster 1.12 can only list all."""
+    if not hasattr(store, "get_existing_dynamic_partitions"):
+        return set(store.get_dynamic_partitions(name)).intersection(keys)
+    found: AbstractSet[str] = store.get_existing_dynamic_partitions(name, list(keys))
+    return found
 
 
 def quiet_beta_warnings() -> AbstractContextManager[Any]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import dagster
 from dagster import DagsterInstance, DagsterRun
+from sqlalchemy import func, select
 
 from databuild_dagster.bindings.adapter.dagster_private import DagsterDiffers
 
@@ -14,7 +15,7 @@ try:
     from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
     from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
     from dagster._core.storage.event_log.base import EventLogStorage
-    from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+    from dagster._core.storage.event_log.schema import DynamicPartitionsTable, SqlEventLogStorageTable
     from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
@@ -41,6 +42,16 @@ def leave_out_of_run_list(instance: DagsterInstance, run_id: str) -> None:
     if isinstance(storage, SqlRunStorage) and storage.has_backfill_id_column():
         with storage.connect() as connection:
             connection.execute(RunsTable.update().where(RunsTable.c.run_id == run_id).values(backfill_id=_NO_BACKFILL))
+
+
+def n_dynamic_partitions(instance: DagsterInstance, name: str) -> int:
+    """The number of keys of dynamic partitions, by SQL if the storage has it."""
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqlEventLogStorage) or not storage.has_table(DynamicPartitionsTable.name):
+        return len(instance.get_dynamic_partitions(name))
+    query = select(func.count()).where(DynamicPartitionsTable.c.partitions_def_name == name)
+    with storage.index_connection() as connection:
+        return int(connection.execute(query).scalar_one())
 
 
 def target_assets_alone(instance: DagsterInstance, run: DagsterRun) -> None:

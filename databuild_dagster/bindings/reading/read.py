@@ -313,10 +313,10 @@ def _why_not(home: Path, spec: Any, key: str | None) -> str | None:
 
 def _gone(home: Path, spec: DatasetSpec, keys: Sequence[str | None]) -> frozenset[str | None]:
     """Dagster is asked only of keys that its common definitions do not have now."""
-    from databuild_dagster.bindings.registry.plain_keys import plain_keys
+    from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plainly_has
 
-    known = set([None] if spec.partitions is None else plain_keys(spec.partitions, time.time()) or ())
-    if not (unsure := [key for key in keys if key not in known]):
+    known = () if spec.partitions is None else plain_dimensions(spec.partitions, time.time()) or ()
+    if not (unsure := [key for key in keys if key is not spec.partitions and not plainly_has(known, key or "")]):
         return frozenset()
     from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 

@@ -5,7 +5,7 @@ cannot change are cached, because each tick asks the same thousands of questions
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import cache
@@ -14,12 +14,12 @@ from typing import Any
 import dagster as dg
 
 from databuild_dagster.bindings.adapter import dagster_private
-from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any, lot_of
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
-from databuild_dagster.bindings.registry.window_keys import is_listed, shifts_by_part_of_an_hour
+from databuild_dagster.bindings.registry.window_keys import is_listed, shifts_by_part_of_an_hour, time_keys_of
 from databuild_dagster.model.datasets import NO_KEY, NO_KEYS, DatasetSpec, InputSpec
 from databuild_dagster.model.errors import near_names
 from databuild_dagster.model.refs import Ref, make_ref
+from databuild_dagster.model.selections import Keys, ListedKeys
 from databuild_dagster.model.wording import few_of
 
 #: Keys and inputs cached per process. A year of a dozen daily assets needs a twentieth.
@@ -52,7 +52,7 @@ class LateInstance:
     def get_existing_dynamic_partitions(
         self, partitions_def_name: str, partition_keys: Sequence[str]
     ) -> AbstractSet[str]:
-        return self._instance().get_existing_dynamic_partitions(partitions_def_name, partition_keys)
+        return dagster_private.existing_dynamic_partitions(self._instance(), partitions_def_name, partition_keys)
 
     def get_dynamic_partitions_definition_id(self, partitions_def_name: str) -> str:
         return self._instance().get_dynamic_partitions_definition_id(partitions_def_name)
@@ -68,8 +68,6 @@ class DagsterCatalog:
         self._existing: defaultdict[str, set[str | None]] = defaultdict(set)
         #: Keys that exist now or later, by the text of their definition.
         self._possible: defaultdict[str, set[str | None]] = defaultdict(set)
-        #: For partitions in time, the starts of the first and the last partition known to exist. They are never removed.
-        self._spans: dict[str, tuple[float, float]] = {}
         self._inputs: dict[tuple[DatasetSpec, str | None], tuple[Ref, ...]] = {}
 
     def look_up_other_locations_with(self, dataset_of: Callable[[str], DatasetSpec | None]) -> None:
@@ -87,12 +85,7 @@ class DagsterCatalog:
         if partition_key in self._existing[dataset.partitions]:
             return None
         with dg.partition_loading_context(dynamic_partitions_store=self._instance):
-            if isinstance(partitions, dg.TimeWindowPartitionsDefinition) and self._surely_has(
-                dataset, partitions, partition_key
-            ):
-                why_not = None
-            else:
-                why_not = why_no_key(partitions, partition_key)
+            why_not = why_no_key(partitions, partition_key)
         existing = self._existing[dataset.partitions]
         if why_not is None and not is_dynamic(partitions) and len(existing) < MAX_REMEMBERED:
             existing.add(partition_key)
@@ -112,7 +105,7 @@ class DagsterCatalog:
         known = self._existing[dataset.partitions or ""] | self._possible[dataset.partitions or ""]
         unsure = [key for key in partition_keys if key not in known]
         with dg.partition_loading_context(effective_dt=_AFTER_ALL, dynamic_partitions_store=self._instance):
-            has = _possibility(partitions, self._instance)
+            has = _possibility(partitions, self._instance, [key for key in unsure if key is not None])
             gone = frozenset(key for key in unsure if key is None or not has(key))
         if not is_dynamic(partitions) and len(known) < MAX_REMEMBERED:
             self._possible[dataset.partitions or ""].update(key for key in unsure if key not in gone)
@@ -124,28 +117,6 @@ class DagsterCatalog:
         if partition_key is None or earlier is None or now is None or _have_same_windows(earlier, now):
             return False
         return windows_of(earlier, partition_key) != windows_of(now, partition_key)
-
-    def _surely_has(self, dataset: DatasetSpec, partitions: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
-        """A fast check: Dagster needs a millisecond per key. False means that Dagster has to check it."""
-        text = dataset.partitions
-        assert text is not None, "the dataset has partitions in time"
-        lot = lot_of(lot_keys_if_any(dataset), key)
-        try:
-            start = datetime.fromtimestamp(lot.start, UTC) if lot else partitions.start_time_for_partition_key(key)
-        except ValueError:
-            return False
-        begins = start.timestamp()
-        span = self._spans.get(text)
-        if span is None or begins > span[1]:
-            first, last = partitions.get_first_partition_window(), partitions.get_last_partition_window()
-            if first is None or last is None:
-                return False
-            span = self._spans[text] = first.start.timestamp(), last.start.timestamp()
-        return (
-            span[0] <= begins <= span[1]
-            and not (partitions.exclusions and partitions.is_window_start_excluded(start))
-            and (lot is not None or partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key)
-        )
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
         """The declared input refs of a partition, in declaration order, each once."""
@@ -240,6 +211,9 @@ def windows_of(partitions: dg.PartitionsDefinition, key: str) -> tuple[tuple[flo
     """What a key stands for: for each dimension the start and the end of a window of time, or the key itself; None for no key."""
     match partitions:
         case dg.TimeWindowPartitionsDefinition():
+            timed = time_keys_of(partitions)
+            if timed is not None and (start := timed.start_of(key)) is not None:
+                return ((start, timed.times.after(start)),)
             try:
                 window = partitions.time_window_for_partition_key(key)
             except (ValueError, OverflowError):
@@ -276,14 +250,18 @@ def _by_dimension(partitions: dg.MultiPartitionsDefinition, key: str) -> Mapping
 
 
 def _possibility(
-    partitions: dg.PartitionsDefinition, store: dagster_private.DynamicPartitionsStore
+    partitions: dg.PartitionsDefinition, store: dagster_private.DynamicPartitionsStore, keys: Collection[str]
 ) -> Callable[[str], bool]:
-    """A function that says whether a definition has a key, now or later; dynamic keys are asked for at once."""
+    """A function that says which of the keys a definition has, now or later; dynamic keys are asked for at once."""
     match partitions:
         case dg.DynamicPartitionsDefinition():
-            return frozenset(partitions.get_partition_keys(dynamic_partitions_store=store)).__contains__
+            return dagster_private.existing_dynamic_partitions(store, partitions.name or "", keys).__contains__
         case dg.MultiPartitionsDefinition():
-            along = {one.name: cache(_possibility(one.partitions_def, store)) for one in partitions.partitions_defs}
+            parts = [found for key in keys if (found := _by_dimension(partitions, key)) is not None]
+            along = {
+                one.name: cache(_possibility(one.partitions_def, store, {found[one.name] for found in parts}))
+                for one in partitions.partitions_defs
+            }
 
             def has_all(key: str) -> bool:
                 parts = _by_dimension(partitions, key)
@@ -325,7 +303,12 @@ def _longest_dimension(partitions: dg.MultiPartitionsDefinition) -> dagster_priv
 
 def _order(partitions: dg.PartitionsDefinition, keys: Iterable[str]) -> dict[str, float]:
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-        return {key: partitions.start_time_for_partition_key(key).timestamp() for key in set(keys)}
+        timed = time_keys_of(partitions)
+        starts = {key: None if timed is None else timed.start_of(key) for key in keys}
+        start_of = partitions.start_time_for_partition_key
+        return {key: start_of(key).timestamp() if start is None else start for key, start in starts.items()}
+    if len(once := set(keys)) == 1:
+        return dict.fromkeys(once, 0)
     return {key: place for place, key in enumerate(partitions.get_partition_keys())}
 
 
@@ -397,7 +380,30 @@ def why_no_key(partitions: dg.PartitionsDefinition, key: str) -> str | None:
             return f"{key!r} {NO_KEY}."
 
 
+def existing_keys(partitions: dg.PartitionsDefinition) -> Keys:
+    """The keys that exist at the time of Dagster's context."""
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition) and (timed := time_keys_of(partitions)) is not None:
+        with dg.partition_loading_context() as context:
+            return timed.line(context.effective_dt.timestamp())
+    return _DynamicKeys(partitions) if is_dynamic(partitions) else ListedKeys(partitions.get_partition_keys())
+
+
+class _DynamicKeys(ListedKeys):
+    """The keys of a dynamic definition, which are not loaded to find one of them."""
+
+    def __init__(self, partitions: dg.PartitionsDefinition) -> None:
+        self._partitions = partitions
+
+    def place_of(self, key: str) -> float | None:
+        return 0 if self._partitions.has_partition_key(key) else None
+
+    def all(self) -> Sequence[str]:
+        return self._partitions.get_partition_keys()
+
+
 def _has(partitions: dg.PartitionsDefinition, key: str) -> bool:
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition) and time_keys_of(partitions) is not None:
+        return existing_keys(partitions).place_of(key) is not None
     if not partitions.has_partition_key(key):
         return False
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):

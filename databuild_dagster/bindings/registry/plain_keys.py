@@ -1,53 +1,186 @@
 """The partition keys of common definitions, computed from their texts without Dagster, whose import takes a second.
 
-The common definitions are static keys, windows of a fixed length in UTC, days, weeks and months that begin at midnight, and
-combinations of them. Every other definition, such as a dynamic definition or windows with exclusions, is left to Dagster.
+The common definitions are static keys, windows of time by a schedule that `cron_times` has, and combinations of them. Every
+other definition, such as a dynamic definition, is left to Dagster.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import lru_cache
-from itertools import product
-from typing import Any
-from zoneinfo import ZoneInfo
+from itertools import islice, product, takewhile
+from typing import Any, NamedTuple
 
+from databuild_dagster.bindings.registry.cron_times import CronTimes, cron_times
 from databuild_dagster.model.datasets import MAX_UNPACKED
+from databuild_dagster.model.selections import Keys, ListedKeys
 
-_ONE_DAY = timedelta(days=1)
 #: Dagster's class of a definition whose partitions are windows of time.
 _WINDOWS = "ExternalTimeWindowPartitionsDefinitionData"
-#: Schedules of windows of a fixed length, which only UTC has: every N minutes, an hour from a minute, a day from a time.
-_MINUTES, _HOUR, _DAY = (
-    re.compile(r"\*/(\d+) \* \* \* \*"),
-    re.compile(r"(\d+) \* \* \* \*"),
-    re.compile(r"(\d+) (\d+) \* \* \*"),
-)
-#: Days from midnight: every day, a day of the month, or a day of the week with Sunday as 0.
-_MIDNIGHTS = re.compile(r"0 0 (\*|\d+) \* (\*|[0-6])")
-#: A key format of which the time of day is a part. A clock change may move midnight.
-_HAS_CLOCK = re.compile(r"%[HIMSfpzZcXs]")
+_OFFSET = "%z"
+
+
+class TimeKeys(NamedTuple):
+    """The windows of a definition and their keys, as Dagster has them. A window is named by its first moment."""
+
+    times: CronTimes
+    fmt: str
+    start: float
+    end: float | None
+    end_offset: int
+    exclusions: tuple[CronTimes | float, ...]
+
+    def start_of(self, key: str) -> float | None:
+        """The window of a key, which may not exist yet; None for a text that is no key."""
+        try:
+            found = self.times.at_or_after(self._read(key))
+        except (ValueError, OverflowError):
+            return None
+        return found if self.key_of(found) == key and not self._is_excluded(found) else None
+
+    def key_of(self, start: float) -> str:
+        clock = self.times.clock(start)
+        # The second one of a repeated hour.
+        has_offset = clock.fold and self.times.is_hourly and _OFFSET not in self.fmt
+        return clock.strftime(self.fmt + _OFFSET if has_offset else self.fmt)
+
+    def line(self, now: float) -> TimeLine:
+        """The keys that exist then."""
+        return TimeLine(self, self.bounds(now))
+
+    def between(self, first: float, last: float) -> list[str]:
+        """The keys of two windows and of those between them."""
+        return [self.key_of(start) for start in takewhile(lambda start: start <= last, self.onward(first))]
+
+    def bounds(self, now: float) -> tuple[float, float] | None:
+        """The first and the last window that exist. The last one is before the first one of a definition that ends within it."""
+        first = next(self.onward(self.start))
+        ends, end = self.times.after(first), self.end
+        if end is not None and end <= self.start:
+            return None
+        if not self.end_offset:
+            last = next(self._ended_by(now if end is None else min(now, end)))
+            return (first, last) if ends <= now else None
+        n = abs(self.end_offset)
+        ended = self._ended_by(now)
+        if self.end_offset > 0:
+            exists = ends <= _nth(self.onward(now), n)
+            last = _nth(self.onward(self.times.after(next(ended))), n - 1)
+        else:
+            ended_before = list(islice(ended, n + 1))
+            exists = ends <= ended_before[-2]
+            last = ended_before[-1]
+        if not exists:
+            return None
+        last_of_all = None if end is None else next(self._ended_by(end))
+        return first, last_of_all if last_of_all is not None and last_of_all <= last else max(first, last)
+
+    def _read(self, key: str) -> float:
+        """The moment that a text names, of an ambiguous time the earlier one. Raises `ValueError`."""
+        try:
+            clock = datetime.strptime(key, self.fmt)
+        except ValueError:
+            if _OFFSET in self.fmt:
+                raise
+            clock = datetime.strptime(key, self.fmt + _OFFSET)
+        return (clock if clock.tzinfo else clock.replace(tzinfo=self.times.zone)).timestamp()
+
+    def onward(self, moment: float) -> Iterator[float]:
+        """The windows that begin at a moment or later, also those that do not exist yet."""
+        return (start for start in self.times.onward(moment) if not self._is_excluded(start))
+
+    def _ended_by(self, moment: float) -> Iterator[float]:
+        """The windows that have ended, latest first."""
+        starts = self.times.back(moment)
+        next(starts)
+        return (start for start in starts if not self._is_excluded(start))
+
+    def _is_excluded(self, start: float) -> bool:
+        return any(start == (one if isinstance(one, float) else one.at_or_after(start)) for one in self.exclusions)
+
+
+class TimeLine(NamedTuple):
+    """The keys of a definition that exist at a time, each computed when it is asked for."""
+
+    keys: TimeKeys
+    bounds: tuple[float, float] | None
+
+    def place_of(self, key: str) -> float | None:
+        if self.bounds is None or (start := self.keys.start_of(key)) is None:
+            return None
+        return start if self.bounds[0] <= start <= self.bounds[1] else None
+
+    def between(self, first: float, last: float) -> Sequence[str]:
+        return self.keys.between(first, last)
+
+    def all(self) -> Sequence[str]:
+        # Dagster lists the first window also if it is not over at the definition's end.
+        return [] if self.bounds is None else self.between(self.bounds[0], max(self.bounds))
+
+
+def _nth(found: Iterable[float], n: int) -> float:
+    return next(islice(found, n, None))
+
+
+@lru_cache(maxsize=MAX_UNPACKED)
+def time_keys(
+    cron: str,
+    zone: str,
+    fmt: str,
+    start: float,
+    end: float | None,
+    end_offset: int,
+    exclusions: tuple[str | float, ...],
+) -> TimeKeys | None:
+    """The windows of a definition, None if only Dagster can compute them."""
+    times = cron_times(cron, zone, start)
+    excluded = [cron_times(one, zone, start) if isinstance(one, str) else one for one in exclusions]
+    known = [one for one in excluded if one is not None]
+    if times is None or len(known) < len(excluded):
+        return None
+    return TimeKeys(times, fmt, start, end, end_offset, tuple(known))
 
 
 def plain_keys(partitions: str, now: float) -> list[str] | None:
     """The keys that exist, in definition order; None if only Dagster can compute them."""
     dimensions = plain_dimensions(partitions, now)
-    return None if dimensions is None else ["|".join(parts) for parts in product(*dimensions)]
+    return None if dimensions is None else ["|".join(parts) for parts in product(*(keys.all() for keys in dimensions))]
 
 
-def plain_dimensions(partitions: str, now: float) -> list[list[str]] | None:
-    """The keys of each dimension, a single list for most definitions; None if only Dagster can compute them."""
+def plain_dimensions(partitions: str, now: float) -> list[Keys] | None:
+    """The keys of each dimension, a single one for most definitions; None if only Dagster can compute them."""
     keys = [_keys(snap, now) for snap in _dimensions(partitions)]
     along = [found for found in keys if found is not None]
     return along if len(along) == len(keys) else None
 
 
+def plainly_has(dimensions: Sequence[Keys], key: str) -> bool:
+    """Whether the dimensions surely have the key. Dagster has to judge every other key."""
+    parts = key.split("|") if len(dimensions) > 1 else [key]
+    return len(parts) == len(dimensions) and all(
+        keys.place_of(part) is not None for keys, part in zip(dimensions, parts, strict=True)
+    )
+
+
+def dynamic_name(partitions: str) -> str | None:
+    """The name of dynamic partitions, None for other partitions."""
+    snap = _decoded(partitions)
+    return snap["name"] if snap["__class__"] == "ExternalDynamicPartitionsDefinitionData" else None
+
+
 def dimensions_of_time(partitions: str) -> list[bool]:
     """For each dimension, whether its partitions are windows of time."""
     return [snap["__class__"] == _WINDOWS for snap in _dimensions(partitions)]
+
+
+def last_window(partitions: str, now: float) -> float | None:
+    """The last existing window: with it, the same keys exist. None for other keys than windows of time."""
+    snaps = _dimensions(partitions)
+    found = _windows(snaps[0]) if len(snaps) == 1 and snaps[0]["__class__"] == _WINDOWS else None
+    bounds = None if found is None else found.bounds(now)
+    return None if bounds is None else bounds[1]
 
 
 def _dimensions(partitions: str) -> list[dict[str, Any]]:
@@ -64,73 +197,19 @@ def _decoded(partitions: str) -> dict[str, Any]:
     return found
 
 
-def _keys(snap: dict[str, Any], now: float) -> list[str] | None:
+def _keys(snap: dict[str, Any], now: float) -> Keys | None:
     match snap["__class__"]:
         case "ExternalStaticPartitionsDefinitionData":
-            return list(snap["partition_keys"])
+            return ListedKeys(snap["partition_keys"])
         case name if name == _WINDOWS:
-            # Dagster has rules of its own for a definition that ends within its first window.
-            return _window_keys(snap, now) or None
+            return None if (windows := _windows(snap)) is None else windows.line(now)
         case _:
             return None
 
 
-def _window_keys(snap: dict[str, Any], now: float) -> list[str] | None:
-    zone, fmt, cron = snap["timezone"] or "UTC", snap["fmt"], snap["cron_schedule"]
-    if _is_special(snap) or (zone != "UTC" and _HAS_CLOCK.search(fmt)):
+def _windows(snap: dict[str, Any]) -> TimeKeys | None:
+    if (cron := snap["cron_schedule"]) is None:
         return None
-    if (fixed := _fixed_windows(snap, now)) is not None:
-        numbers, seconds, offset = fixed
-        return [datetime.fromtimestamp(number * seconds + offset, UTC).strftime(fmt) for number in numbers]
-    end = now if snap["end"] is None else min(now, snap["end"])
-    midnights = _MIDNIGHTS.fullmatch(cron)
-    if midnights is None or (midnights[1] != "*" and (midnights[2] != "*" or int(midnights[1]) > 28)):
-        return None
-    days = _days_between(snap["start"], end, ZoneInfo(zone))
-    chosen = [
-        day for day in days if midnights[1] in ("*", str(day.day)) and midnights[2] in ("*", str(day.isoweekday() % 7))
-    ]
-    # The last one ends a window and begins none that has passed.
-    return [day.strftime(fmt) for day in chosen[:-1]]
-
-
-def _is_special(snap: dict[str, Any]) -> bool:
-    return bool(snap["exclusions"] or snap["end_offset"] or snap["cron_schedule"] is None)
-
-
-def _fixed_windows(snap: dict[str, Any], now: float) -> tuple[range, int, int] | None:
-    """The windows of a fixed length in UTC, counted from 1970, with their seconds and their offset."""
-    if (snap["timezone"] or "UTC") != "UTC" or (length := _fixed_length(snap["cron_schedule"])) is None:
-        return None
-    seconds, offset = length
-    end = now if snap["end"] is None else min(now, snap["end"])
-    return range(-int((offset - snap["start"]) // seconds), int((end - offset) // seconds)), seconds, offset
-
-
-def last_window(partitions: str, now: float) -> int | None:
-    """The number of the last existing window of a fixed length in UTC: with it, the same keys exist. None for other keys."""
-    snap = _decoded(partitions)
-    if snap["__class__"] != "ExternalTimeWindowPartitionsDefinitionData" or _is_special(snap):
-        return None
-    fixed = _fixed_windows(snap, now)
-    return fixed[0][-1] if fixed is not None and fixed[0] else None
-
-
-def _fixed_length(cron: str) -> tuple[int, int] | None:
-    """The seconds of a window, and the offset of its beginning."""
-    if (found := _MINUTES.fullmatch(cron)) and 60 % (int(found[1]) or 7) == 0:
-        return int(found[1]) * 60, 0
-    if found := _HOUR.fullmatch(cron):
-        return 3600, int(found[1]) * 60
-    if found := _DAY.fullmatch(cron):
-        return 86400, int(found[2]) * 3600 + int(found[1]) * 60
-    return None
-
-
-def _days_between(start: float, end: float, zone: ZoneInfo) -> Iterator[date]:
-    """The days whose midnight is from `start` up to `end`, both included."""
-    day = datetime.fromtimestamp(start, zone).date()
-    while (midnight := datetime.combine(day, time(), zone).timestamp()) <= end:
-        if midnight >= start:
-            yield day
-        day += _ONE_DAY
+    exclusions = tuple(one if isinstance(one, str) else one["timestamp"] for one in snap["exclusions"] or ())
+    zone, end = snap["timezone"] or "UTC", snap["end"]
+    return time_keys(cron, zone, snap["fmt"], snap["start"], end, snap["end_offset"], exclusions)

@@ -9,7 +9,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plain_keys
+from databuild_dagster.bindings.registry.plain_keys import dynamic_name, plain_dimensions, plain_keys
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, parse_ref, partition_key_of
@@ -20,6 +20,7 @@ from databuild_dagster.model.selections import (
     STALE,
     STATE_WORDS,
     InvalidSelection,
+    Keys,
     keys_selected,
     may_be_selection,
 )
@@ -129,10 +130,27 @@ def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:
     return refs_of_dataset(dataset, LateInstance(instance))
 
 
+def n_missing(dataset: DatasetSpec, recorded: Collection[Ref], instance: OpenInstance) -> int:
+    """The number of existing partitions that are not among refs; dynamic ones are counted by Dagster's database."""
+    if dataset.partitions is None or (name := dynamic_name(dataset.partitions)) is None:
+        return sum(ref not in recorded for ref in existing_refs(dataset, instance))
+    from databuild_dagster.bindings.adapter.dagster_private import existing_dynamic_partitions
+    from databuild_dagster.bindings.adapter.dagster_storage import n_dynamic_partitions
+
+    opened = instance()
+    return n_dynamic_partitions(opened, name) - len(existing_dynamic_partitions(opened, name, _keys(recorded)))
+
+
 def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[Ref]:
     from dagster import MultiPartitionsDefinition, partition_loading_context
 
-    from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance, is_dynamic, why_no_key
+    from databuild_dagster.bindings.registry.catalog import (
+        DagsterCatalog,
+        LateInstance,
+        existing_keys,
+        is_dynamic,
+        why_no_key,
+    )
     from databuild_dagster.bindings.registry.registration import partitions_from
 
     asset, partitions = dataset.asset, partitions_from(dataset.partitions)
@@ -151,9 +169,9 @@ def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) ->
             raise InvalidSelection(text=name, why=why, asset=asset)
     texts = _texts(name, len(dimensions))
     with partition_loading_context(dynamic_partitions_store=store):
-        keys = [dimension.get_partition_keys() for dimension in dimensions]
+        keys = [existing_keys(dimension) for dimension in dimensions]
         for dimension, text, along in zip(dimensions, texts, keys, strict=True):
-            if is_dynamic(dimension) and RANGE in text and text not in along:
+            if is_dynamic(dimension) and RANGE in text and along.place_of(text) is None:
                 why = "dynamic partitions have no order; name each, or all by *."
                 raise InvalidSelection(text=name, why=why, asset=asset)
         try:
@@ -162,11 +180,12 @@ def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) ->
             raise InvalidSelection(text=name, why=str(error), asset=asset) from None
 
 
-def _refs(name: Ref, dimensions: Sequence[Sequence[str]], why_not: Sequence[Callable[[str], str | None]]) -> list[Ref]:
+def _refs(name: Ref, dimensions: Sequence[Keys], why_not: Sequence[Callable[[str], str | None]]) -> list[Ref]:
     """Raises `ValueError` with a sentence for a text that selects nothing."""
-    selected = dimensions
     # A dimension may have the key `*`.
-    if partition_key_of(name) != ALL or len(dimensions) == 1:
+    if partition_key_of(name) == ALL and len(dimensions) > 1:
+        selected = [keys.all() for keys in dimensions]
+    else:
         texts = _texts(name, len(dimensions))
         selected = [keys_selected(*along) for along in zip(texts, dimensions, why_not, strict=True)]
     return [make_ref(asset_of(name), DIMENSIONS.join(key)) for key in product(*selected)]

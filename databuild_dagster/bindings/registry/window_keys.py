@@ -28,6 +28,7 @@ from databuild_dagster.bindings.registry.lot_partitions import (
     lot_keys_if_any,
     unit_of_schedule,
 )
+from databuild_dagster.bindings.registry.plain_keys import TimeKeys, time_keys
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
@@ -166,7 +167,9 @@ class WindowKeys:
 
     def start_of(self, key: str) -> float:
         """The first moment of a partition key, which has a single spelling. Raises `NoLotKey`."""
-        partitions = self.partitions
+        partitions, timed = self.partitions, time_keys_of(self.partitions)
+        if timed is not None and (start := timed.start_of(key)) is not None:
+            return start
         try:
             window = partitions.time_window_for_partition_key(key)
         except ValueError:
@@ -264,6 +267,19 @@ class WindowKeys:
         return self.key_of(self.sample[0])
 
 
+def time_keys_of(partitions: TimeWindowPartitionsDefinition) -> TimeKeys | None:
+    """The windows of a definition by arithmetic, 100 times faster than Dagster's; None if only Dagster has them."""
+    return time_keys(
+        partitions.cron_schedule,
+        partitions.timezone,
+        partitions.fmt,
+        partitions.start_timestamp,
+        partitions.end_timestamp,
+        partitions.end_offset,
+        tuple(one if isinstance(one, str) else one.timestamp for one in partitions.exclusions or ()),
+    )
+
+
 def shifts_by_part_of_an_hour(at: datetime) -> bool:
     """Whether the clock of the zone changes by a part of an hour, as on Lord Howe Island."""
     winter, summer = (at.replace(month=month, day=1).utcoffset() or timedelta() for month in (1, 7))
@@ -318,6 +334,7 @@ class Windows:
     def __init__(self, partitions: TimeWindowPartitionsDefinition, lots: LotKeys | None = None) -> None:
         self._partitions = partitions
         self._lots = None if partitions.exclusions else lots
+        self._timed = time_keys_of(partitions)
         #: Chunk number to the starts of its intervals, and the intervals.
         self._chunks: dict[int, tuple[list[float], list[Interval]]] = {}
         self.start = partitions.start.timestamp()
@@ -352,13 +369,17 @@ class Windows:
 
     def _between(self, since: float, until: float) -> Iterator[Interval]:
         """The intervals that begin at `since` or later and before `until`, in order."""
+        if self._lots is None and self._timed is not None:
+            starts = takewhile(lambda start: start < until, self._timed.onward(since))
+            yield from (self._interval(self._timed, start) for start in starts)
+            return
         if self._lots is None:
             yield from map(self.of, self._keys(since, until))
             return
         seconds = self._lots.unit.seconds
         lots = LotRange(self._lots.unit, math.ceil(since / seconds), math.ceil(until / seconds))
-        starts = range(lots.first * seconds, lots.stop * seconds, seconds)
-        for start, key in zip(starts, self._lots.keys_of(lots), strict=True):
+        beginnings = range(lots.first * seconds, lots.stop * seconds, seconds)
+        for start, key in zip(beginnings, self._lots.keys_of(lots), strict=True):
             yield Interval(float(start), float(start + seconds), key)
 
     def _keys(self, since: float, until: float) -> Sequence[str]:
@@ -368,8 +389,13 @@ class Windows:
 
     def of(self, key: str) -> Interval:
         """The interval of a key."""
+        if self._timed is not None and (start := self._timed.start_of(key)) is not None:
+            return self._interval(self._timed, start)
         window = self._partitions.time_window_for_partition_key(key)
         return Interval(window.start.timestamp(), window.end.timestamp(), key)
+
+    def _interval(self, timed: TimeKeys, start: float) -> Interval:
+        return Interval(start, timed.times.after(start), timed.key_of(start))
 
     def ended_by(self, start: float, moment: float, most: int) -> Iterator[Interval]:
         """At most `most` intervals that begin at or after `start` and have ended by a moment, in order."""

@@ -103,6 +103,23 @@ def test_a_late_instance_is_opened_by_the_first_question_about_dynamic_partition
     assert opened == [instance]
 
 
+class OneByOne(LateInstance):
+    def get_dynamic_partitions(self, partitions_def_name: str) -> list[str]:
+        raise AssertionError("all keys are loaded")
+
+
+def test_some_dynamic_keys_are_judged_without_a_list_of_all(instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("tails", ["N1", "N2"])
+    catalog = DagsterCatalog(OneByOne(lambda: instance))
+    by_day = dg.MultiPartitionsDefinition({"day": daily, "tail": tails})
+    dataset, of_two = (registered(asset("a", partitions))["a"] for partitions in (tails, by_day))
+
+    assert catalog.absent(dataset, ["N1", "N2"]) == {}
+    assert catalog.left_out(dataset, ["N1", "N3"]) == {"N3"}
+    assert catalog.left_out(of_two, ["2013-12-30|N1", "2013-12-30|N3", "N1"]) == {"2013-12-30|N3", "N1"}
+    assert catalog.launchable(dataset, ("N2",), 9) == (("N2",),)
+
+
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 IF_ANY = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 later = dg.DailyPartitionsDefinition("2013-12-30", end_date="2014-01-03")

@@ -55,11 +55,11 @@ def test_static_keys_and_dimensions():
     "partitions",
     [
         dg.DynamicPartitionsDefinition(name="customers"),
-        dg.HourlyPartitionsDefinition("2024-01-01-00:00", timezone="Europe/Berlin"),
-        dg.DailyPartitionsDefinition("2024-01-01", end_offset=1),
-        dg.DailyPartitionsDefinition("2024-01-01", exclusions=["0 0 * * 0"]),
-        windows("0 0 31 * *", datetime(2024, 1, 1), None, "UTC", "%Y-%m-%d"),
-        windows("0 9 * * 1-5", datetime(2024, 1, 1), None, "UTC", "%Y-%m-%d"),
+        dg.HourlyPartitionsDefinition("2024-01-01-00:00", timezone="Australia/Lord_Howe"),
+        dg.DailyPartitionsDefinition("2024-01-01", exclusions=["0 0 * * 5#2"]),
+        windows("0 0 L * *", datetime(2024, 1, 1), None, "UTC", "%Y-%m-%d"),
+        windows("0 0 29 2 *", datetime(2024, 1, 1), None, "UTC", "%Y-%m-%d"),
+        windows("0 9 * * 5-7", datetime(2024, 1, 1), None, "UTC", "%Y-%m-%d"),
     ],
 )
 def test_every_other_definition_is_left_to_dagster(partitions):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from databuild_dagster.bindings.registry.registration import partitions_text
-from databuild_dagster.bindings.registry.selections import keys_named, refs_named, select_refs
+from databuild_dagster.bindings.registry.selections import keys_named, n_missing, refs_named, select_refs
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import parse_ref
@@ -132,6 +132,15 @@ def test_dynamic_partitions_are_named_one_by_one_or_all_at_once(instance: dg.Dag
     assert selected(tails, "N1..N2", instance) == ["N1..N2"]
     assert selected(tails, "*", instance) == ["N1", "N1..N2"]
     assert "dynamic partitions have no order" in refusal(tails, "N1..N3", instance).message
+
+
+def test_missing_partitions_are_those_that_exist_and_are_not_recorded(instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("tails", ["N1", "N2", "N3"])
+
+    recorded = [parse_ref("a@N2"), parse_ref("a@N7")]
+    tails = dg.DynamicPartitionsDefinition(name="tails")
+    assert n_missing(registered(tails), recorded, lambda: instance) == 2
+    assert n_missing(registered(dg.StaticPartitionsDefinition(["N1", "N2"])), recorded, no_instance) == 1
 
 
 def test_a_dimension_of_dynamic_partitions_takes_keys_and_all_and_the_others_ranges(
