@@ -106,8 +106,8 @@ class DatabuildSpark(LazyPySparkResource):
 
     @errors_without_secrets()
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        # An ephemeral instance's directory is removed with it, so its runs share a server that ends with this process.
         self._number = session_number.get()
+        # An ephemeral instance's directory is removed with it, so its runs share a server that ends with this process.
         self._is_temporary = context.instance is not None and context.instance.is_ephemeral and self.home is None
         if context.instance is not None and not context.instance.is_ephemeral:
             self._instance_home = context.instance.root_directory
