@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from databuild_dagster.bindings.local.building import BuildResult, Workshop, build_refs
 from databuild_dagster.bindings.local.interrupts import Stopped, interrupts_restored
@@ -63,7 +63,7 @@ def build(
     priority: int = 0,
     comment: str = "build()",
     timeout_seconds: float | None = None,
-    at_once: int = 1,
+    at_once: int | Literal["auto"] = "auto",
     progress: bool = True,
     home: str | Path | None = None,
     instance: DagsterInstance | None = None,
@@ -85,14 +85,16 @@ def build(
         raise InvalidRequest(what="timeout_seconds", value=timeout_seconds, why=why)
     if timeout_seconds is not None and not timeout_seconds > 0:
         raise InvalidRequest(what="timeout_seconds", value=timeout_seconds, why="give seconds above 0")
-    if at_once < 1:
+    if at_once != "auto" and at_once < 1:
         raise InvalidRequest(what="at_once", value=at_once, why="at least one launch runs at a time")
     from databuild_dagster.bindings.local.locations import deployed, locations_of
+    from databuild_dagster.bindings.orchestration.inprocess import forbid_runs_in_threads
 
     # Dagster ends a loop of its own after each run. Beside the loop of a notebook that is refused, which Dagster ignores.
     warnings.filterwarnings("ignore", "coroutine 'BaseEventLoop.shutdown_asyncgens'", RuntimeWarning)
     with _one_build, opened(instance, home) as place, interrupts_restored():
-        workshop = Workshop.opened(place.instance, deployed(locations_of(definitions)), at_once=at_once)
+        number = None if at_once == "auto" else at_once
+        workshop = Workshop.opened(place.instance, deployed(locations_of(definitions)), at_once=number)
         warn(workshop.warnings)
         named = place.refs(refs, only)
         if downstream:
@@ -114,6 +116,8 @@ def build(
             )
         except Stopped as stopped:
             raise stopped.__cause__ or stopped from None
+        finally:
+            forbid_runs_in_threads(place.instance)
     if result.interrupted:
         raise BuildInterrupted(result)
     return result

@@ -43,6 +43,13 @@ from databuild_dagster.model.wording import typed
 MAX_LOGS = 20
 
 
+class _AtOnce(click.IntRange):
+    """A number of launches; `auto` is None."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return None if value == "auto" else super().convert(value, param, ctx)
+
+
 @click.command()
 @selection
 @asked(CreateWants, "comment", "priority", "rebuild", "fresh", "fail_fast")
@@ -58,8 +65,8 @@ MAX_LOGS = 20
 )
 @click.option(
     "--at-once",
-    type=click.IntRange(min=1),
-    default=1,
+    type=_AtOnce(min=1),
+    default="auto",
     show_default=True,
     metavar="N",
     help="Launches that run at a time in this process.",
@@ -75,7 +82,7 @@ def build(
     wanted: dict[str, Any],
     downstream: bool,
     timeout: float | None,
-    at_once: int,
+    at_once: int | None,
     keep_want: bool,
     retry: bool,
     where: Where,
@@ -85,7 +92,9 @@ def build(
 
     Live refs are built again only with --rebuild. The command waits for refs that another process builds. It leaves other
     open wants to the orchestrator. After --timeout, a step that runs has 10 s more to end.
-    With --at-once above 1, what assets print is in the output of this command, and not on the pages of their Dagster runs.
+    --at-once auto runs 2 launches at a time on this machine, 4 with a bucket or a Spark elsewhere, and 1 without free cores or if an
+    asset of the project is neither of Spark alone nor has a concurrency above 1. With more than 1, what assets print is in
+    the output of this command, and not on the pages of their Dagster runs.
     On a terminal, the output of Dagster, Spark and the assets is in the file logs/build-TIME.log of the Dagster home.
     """
     home = home_to_write()
@@ -130,7 +139,7 @@ def _printing_apart(home: Path) -> Iterator[Path | None]:
         yield log
 
 
-def opened_workshop(where: Where, *, at_once: int = 1) -> Workshop:
+def opened_workshop(where: Where, *, at_once: int | None = 1) -> Workshop:
     """The workshop on the definitions that a user names; `at_once` as `Workshop.opened`. Raises what loading raises."""
     instance = the_instance()
     locations = load_deployed(where)

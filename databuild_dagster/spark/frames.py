@@ -5,7 +5,7 @@ store are read from local copies, unless the session has Hadoop's own access. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 #: A session with this setting has Hadoop's S3 classes, credentials and endpoint.
 S3A_SETTING = "spark.hadoop.fs.s3a.impl"
 _FILE = "__databuild_file"
+#: Spark reads a file of at most so many bytes in one task; many files of that many bytes are read as if they were one.
+ONE_TASK_BYTES = 4 * 1024 * 1024
+#: To open a file takes a task some milliseconds.
+ONE_TASK_FILES = 100
 _S3 = frozenset({"s3", "s3a"})
 
 
@@ -55,6 +59,20 @@ def read_instances(
         return frame
     paths_of = spark_paths(spark, warehouse, manifests, schema)
     return load_files(spark, schema, by_format(manifests, paths_of))
+
+
+def fits_one_task(manifests: Collection[Manifest]) -> bool:
+    """Whether one task reads all files of instances soon enough."""
+    n_files = sum(len(manifest.files) for manifest in manifests)
+    return 0 < n_files <= ONE_TASK_FILES and sum(manifest.bytes for manifest in manifests) <= ONE_TASK_BYTES
+
+
+def in_one_task(frame: DataFrame, manifests: Sequence[Manifest]) -> DataFrame:
+    """The frame of instances, in one task if they fit it: aggregations and joins of its rows then need no shuffle.
+
+    A different engine than Spark on this machine is left alone.
+    """
+    return frame.coalesce(1) if fits_one_task(manifests) and engine_name(frame.sparkSession) is None else frame
 
 
 def by_columns(manifests: Sequence[Manifest], schema: StructType) -> list[tuple[StructType, list[Manifest]]]:

@@ -39,6 +39,9 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1")
 #: gRPC's variable with the hosts that it reaches without a proxy.
 _WITHOUT_PROXY: Final = "no_grpc_proxy"
 
+#: Rows of this process that one task of Spark writes, in bytes of Arrow: a piece in which a client sends a table of more than 1 MB.
+_FEW_BYTES: Final = 16 * 1024 * 1024
+
 #: The first Spark whose `min_by` takes a number of values. A client that knows the number may talk to an older server.
 _BOUNDED_MIN_BY: Final = (4, 2)
 
@@ -79,6 +82,16 @@ def is_spark_frame(value: object) -> bool:
     return any(
         base.__name__ == "DataFrame" and base.__module__.startswith("pyspark.sql.") for base in type(value).__mro__
     )
+
+
+def has_few_rows_of_ours(frame: DataFrame) -> bool:
+    """Whether a client's frame is what `createDataFrame` made of so few rows that one task writes them; False if that is unknown."""
+    plan: Any = vars(frame).get("_plan")
+    if type(plan).__name__ == "ToDF":  # Names of columns.
+        plan = plan._child
+    if type(plan).__name__ == "LocalRelation":
+        return plan._table is None or bool(plan._table.nbytes <= _FEW_BYTES)
+    return len(getattr(plan, "_data_hashes", ())) == 1
 
 
 def silence_query_errors() -> None:

@@ -21,7 +21,7 @@ import msgspec
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark import errors
-from databuild_dagster.spark.frames import load_keyed
+from databuild_dagster.spark.frames import fits_one_task, load_keyed
 from databuild_dagster.spark.memory_frames import (
     FrameKind,
     blank_columns,
@@ -32,7 +32,7 @@ from databuild_dagster.spark.memory_frames import (
     to_arrow,
     with_text,
 )
-from databuild_dagster.spark.pyspark_names import arrow_schema_of, frame_of_arrow, is_spark_frame
+from databuild_dagster.spark.pyspark_names import arrow_schema_of, frame_of_arrow, has_few_rows_of_ours, is_spark_frame
 from databuild_dagster.spark.reach import COMMITTED, Reach, without_wildcards
 from databuild_dagster.spark.schemas import (
     absent_columns,
@@ -120,6 +120,8 @@ def stage_instance(
     `UnsupportedColumn`, `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`, or what Spark raises.
     """
     if _is_spark_frame(frame, ref):
+        if reach is None and has_few_rows_of_ours(frame):
+            coalesce = 1
         frame, typed = _typed(frame, known)
         whole = frame if coalesce is None else _in_files(frame, coalesce, reach)
         if reach is not None:
@@ -165,15 +167,15 @@ def stage_batch(
     *,
     asset: str,
     keys: Collection[str],
-    is_large: bool = False,
+    inputs: Collection[Sequence[Manifest]] = (),
     file_format: FileFormat = WRITTEN,
     reach: Reach | None = None,
     known: Known = lambda: None,
 ) -> dict[str, Staged]:
     """Write the frame of a batch in a single Spark job; returns the files of each of `keys`, which may have no rows.
 
-    `is_large` means that the rows of a key are too many for a single task. Raises `BadPartitionKeyColumn`,
-    `StrayPartitionKeys` for rows of keys that are not in the batch, `KeyTooLong`, and what `stage_instance` raises.
+    `inputs` of each key say how many tasks write. Raises `BadPartitionKeyColumn`, `StrayPartitionKeys` for rows of keys that
+    are not in the batch, `KeyTooLong`, and what `stage_instance` raises.
     """
     for key in keys:
         folder_of(key)
@@ -184,9 +186,9 @@ def stage_batch(
     if not is_spark:
         schema = _write_arrow_by_key(frame, folder, asset, file_format, known)
     elif reach is None:
-        schema = _write_spark_by_key(frame, folder, asset, is_large, file_format)
+        schema = _write_spark_by_key(frame, folder, asset, inputs, file_format)
     else:
-        spread = _spread_by_key(frame, asset, is_large)
+        spread = _spread_by_key(frame, asset, inputs, reach)
         found, schema = write_attempt(spread, folder, reach, file_format, by_key=True)
     schema = typed or schema
     if reach is None:
@@ -322,11 +324,6 @@ def files_wanted(inputs: Sequence[Manifest]) -> int | None:
     return 1 if inputs and sum(manifest.bytes for manifest in inputs) < SMALL_INPUT_BYTES else None
 
 
-def is_large(inputs: Iterable[Sequence[Manifest]]) -> bool:
-    """Whether the rows of any key of a batch are too many for a single task, judged by the size of its inputs."""
-    return any(sum(manifest.bytes for manifest in found) > LARGE_KEY_BYTES for found in inputs)
-
-
 def _described(folder: str, file_format: FileFormat, typed: TableSchema | None = None) -> Staged:
     files, schema = describe_files(folder, file_format, columns_of)
     # Files without rows are dropped: the manifest has their columns.
@@ -338,22 +335,31 @@ def _with_rows(files: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
 
 
 def _write_spark_by_key(
-    frame: DataFrame, folder: str, asset: str, is_large: bool, file_format: FileFormat
+    frame: DataFrame, folder: str, asset: str, inputs: Collection[Sequence[Manifest]], file_format: FileFormat
 ) -> TableSchema:
     schema = frame.schema
-    spread = _spread_by_key(frame, asset, is_large)
+    spread = _spread_by_key(frame, asset, inputs, None)
     writer = spread.write.format(file_format.name).options(**file_format.spark_options)
     writer.partitionBy(PARTITION_KEY).save(folder)
     return schema_from_spark(type(schema)([field for field in schema if field.name != PARTITION_KEY]).json())
 
 
-def _spread_by_key(frame: DataFrame, asset: str, is_large: bool) -> DataFrame:
-    """Shuffle by key, so that each key has one file and not one per task; only large keys have several files."""
+def _spread_by_key(
+    frame: DataFrame, asset: str, inputs: Iterable[Sequence[Manifest]], reach: Reach | None
+) -> DataFrame:
+    """The frame with the rows of a key in one task, so that each key has one file; only large keys have several files.
+
+    Adaptive execution makes a shuffle a job of its own, which then leaves few rows to one task, so these are not shuffled.
+    """
     from pyspark.sql.types import StringType
 
     schema = frame.schema
     text = any(isinstance(field.dataType, StringType) for field in schema if field.name == PARTITION_KEY)
     _check_columns([field.name for field in schema], asset, is_text=text)
+    read = {manifest.instance_uuid: manifest for found in inputs for manifest in found}
+    if reach is None and (has_few_rows_of_ours(frame) or fits_one_task(read.values())):
+        return frame.coalesce(1)
+    is_large = any(sum(manifest.bytes for manifest in found) > LARGE_KEY_BYTES for found in inputs)
     return frame.hint("rebalance", PARTITION_KEY) if is_large else frame.repartition(PARTITION_KEY)
 
 

@@ -67,6 +67,16 @@ def test_a_build_takes_definitions_as_an_object_and_an_instance(project: Project
     assert result.live == 1
 
 
+def test_a_build_of_several_launches_leaves_the_instance_as_it_was(project: Project) -> None:
+    with open_instance(project.home) as instance:
+        before = set(vars(instance)), set(vars(instance.compute_log_manager))
+
+        build("shops", definitions=build_definitions([shops], location="shop"), instance=instance, at_once=2)
+
+        assert "get_yaml_python_handlers" not in vars(instance).keys() - before[0]
+        assert "capture_logs" not in vars(instance.compute_log_manager).keys() - before[1]
+
+
 def test_a_build_takes_definitions_as_a_file_and_a_home(project: Project) -> None:
     result = build("revenue_of_january", definitions=project.folder / "definitions.py", home=project.home)
 

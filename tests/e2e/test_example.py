@@ -5,6 +5,7 @@ Commands run in this process, and Spark is the server of the whole test run.
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from databuild_dagster.spark.session import ui_urls
 from tests.support import command
+from tests.support.spark_ui import spark_jobs
 
 pytestmark = [pytest.mark.long("the example computes on Spark"), pytest.mark.timeout(900)]
 
@@ -27,6 +30,12 @@ class Example:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.january = self.ask("build", MONTH)
+
+    def n_spark_jobs(self) -> int:
+        """The Spark jobs of all launches of the home so far."""
+        with sqlite3.connect(self.home / "databuild.db") as connection:
+            launches = connection.execute("SELECT launch_id FROM databuild_launches").fetchall()
+        return len(set[int]().union(*(spark_jobs(url, launch) for url in ui_urls(self.home) for (launch,) in launches)))
 
     def ask(self, *arguments: str, code: int = 0) -> Any:
         done = command.databuild(ROOT, self.home, *arguments, "--json")
@@ -60,6 +69,22 @@ def test_a_second_demo_runs_no_job(example: Example) -> None:
     built = example.ask("build", MONTH)
 
     assert (built["launches"], built["job_runs"]["succeeded"], built["reused"]) == (0, 0, 1)
+
+
+def test_a_build_makes_few_spark_jobs(example: Example) -> None:
+    """Under adaptive execution each shuffle and each broadcast is a job."""
+    counts = [example.n_spark_jobs()]
+
+    example.ask("build", "flight_delays@2013-02-01")
+    counts.append(example.n_spark_jobs())
+    example.ask("taint", "flights@2013-01-05", "--downstream", "--reason", "wrong")
+    example.ask("build", MONTH)
+    counts.append(example.n_spark_jobs())
+
+    january, day, wrong_day = counts[0], counts[1] - counts[0], counts[2] - counts[1]
+    assert 0 < january <= 8, "five launches, two broadcasts and a blocking check"
+    assert day <= 5, "three launches and two broadcasts"
+    assert wrong_day <= 6, "three launches, two broadcasts and a blocking check"
 
 
 def test_january_by_a_spark_with_a_bucket_is_january_by_one_with_a_disk(

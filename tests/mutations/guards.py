@@ -36,6 +36,7 @@ ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_set_aside_reasons.py"
 AUTHORITY = "tests/web/test_authority.py"
 BUILD = "tests/cli/test_build.py"
+BUILD_LAUNCHES = "tests/cli/test_build_launches.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
@@ -107,6 +108,22 @@ WANTS = "tests/model/decide/test_wants.py"
 WANT_TABLE = "tests/model/test_states_of_wants.py"
 
 GUARDS = (
+    Guard(
+        "launches of one process share the views of a Spark session",
+        "8.9",
+        "bindings/local/building.py",
+        "            session_number.set(number)\n",
+        "",
+        (f"{BUILD_LAUNCHES}::test_launches_beside_each_other_share_no_views",),
+    ),
+    Guard(
+        "functions in Python run beside each other although no author said that they may",
+        "8.9",
+        "bindings/local/at_once.py",
+        "may_run_beside=all(body is not None and body.may_run_beside for body in bodies)",
+        "may_run_beside=True",
+        (f"{BUILD_LAUNCHES}::test_launches_of_pandas_run_one_after_another_by_themselves",),
+    ),
     Guard(
         "a command beside an orchestrator removes the assets that its code lacks",
         "5.7",

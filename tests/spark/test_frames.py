@@ -16,7 +16,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from databuild_dagster.spark.errors import NoSchema, NotAFrame, SchemasDiffer, UnsupportedColumn
 from databuild_dagster.spark.failures import explain_failure, is_transient
-from databuild_dagster.spark.frames import load_keyed, read_arrow, read_instances
+from databuild_dagster.spark.frames import (
+    ONE_TASK_BYTES,
+    ONE_TASK_FILES,
+    in_one_task,
+    load_keyed,
+    read_arrow,
+    read_instances,
+)
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.staging import files_wanted
 from databuild_dagster.store.errors import StoreUnusable
@@ -229,6 +236,29 @@ def test_little_input_asks_for_one_file_and_much_leaves_it_to_spark(write):
     assert files_wanted([small, small]) == 1
     assert files_wanted([small, large]) is None
     assert files_wanted([]) is None
+
+
+@pytest.mark.parametrize(
+    ("n_files", "n_bytes", "tasks"),
+    [
+        (31, 2_000_000, 1),
+        (ONE_TASK_FILES, ONE_TASK_BYTES, 1),
+        (31, ONE_TASK_BYTES + 1, 2),
+        (ONE_TASK_FILES + 1, 1000, 2),
+    ],
+)
+def test_small_inputs_are_read_in_one_task(spark, write, n_files, n_bytes, tasks):
+    manifest = write(pa.table({"n": [1]}))
+    (file,) = manifest.files
+    files = [
+        msgspec.structs.replace(file, bytes=n_bytes - n_files + 1),
+        *[msgspec.structs.replace(file, bytes=1)] * (n_files - 1),
+    ]
+    frame = spark.range(2, numPartitions=2)
+
+    found = in_one_task(frame, [msgspec.structs.replace(manifest, files=tuple(files))])
+
+    assert found.selectExpr("spark_partition_id()").distinct().count() == tasks
 
 
 def test_a_warehouse_that_disappears_as_spark_writes_leaves_no_manifest_and_says_so(spark, warehouse, write):

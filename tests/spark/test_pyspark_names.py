@@ -63,6 +63,24 @@ def test_frames_of_spark_are_known_among_all_others() -> None:
     assert not any(map(names.is_spark_frame, (on_spark(), pd.DataFrame(), pa.table({}), None)))
 
 
+@pytest.mark.parametrize(
+    ("frame_of", "has_few"),
+    [
+        (lambda spark: spark.createDataFrame(pa.table({"n": [1]})), True),
+        (lambda spark: spark.createDataFrame([(1, "a")], "n int, word string"), True),
+        (lambda spark: spark.createDataFrame([], "n int"), True),
+        (lambda spark: spark.createDataFrame(pa.table({"word": ["x" * 200] * 50_000})), True),
+        (lambda spark: spark.createDataFrame(pa.table({"word": ["x" * 200] * 100_000})), False),
+        (lambda spark: spark.createDataFrame([(1,)], "n int").filter("n > 0"), False),
+        (lambda spark: spark.range(3), False),
+        (lambda spark: object.__new__(ClientOfSpark3), False),
+    ],
+    ids=["Arrow", "tuples", "no rows", "10 MB", "20 MB", "computed", "a range", "no client"],
+)
+def test_a_frame_of_few_rows_of_this_process_is_known(spark: SparkSession, frame_of: Any, has_few: bool) -> None:
+    assert names.has_few_rows_of_ours(frame_of(spark)) is has_few
+
+
 class SessionOfTomorrow:
     """A client's session without one of the names."""
 

@@ -5,8 +5,7 @@ threads of a shared Spark session build the job runs; the step's thread reports 
 once. Then the step waits for the builds of other runs, and holds nothing.
 """
 
-import typing
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +28,6 @@ from databuild_dagster.bindings.claims.run_messages import NotBuilt, NotLive, no
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.declare.outcomes import InvalidMetadata, storable
-from databuild_dagster.bindings.declare.parameters import kind_of
 from databuild_dagster.bindings.display.materialization import page_metadata
 from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.bindings.reading.frames import Frames, How
@@ -47,7 +45,6 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of, typed
 from databuild_dagster.spark.failures import explain_failure
-from databuild_dagster.spark.memory_frames import FrameKind
 from databuild_dagster.spark.session import spark_ui_url, watch_progress
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
@@ -411,21 +408,4 @@ def put_asset_value(
         )
         return
     output = context.assets_def.get_output_name_for_asset_key(asset_key(asset))
-    dagster_private.put_result(context, output, frames.read(instances, asset, How(_returned_kind(body))))
-
-
-def _returned_kind(body: AssetBody) -> FrameKind:
-    """As annotated; without an annotation Spark's where the function uses Spark, else pandas'."""
-    annotation = _return_annotation(body.function)
-    for option in (annotation, *typing.get_args(annotation)):
-        kind = kind_of(option)
-        if kind is not None and kind.frame is not None:
-            return kind.frame
-    return FrameKind.SPARK if body.uses_spark else FrameKind.PANDAS
-
-
-def _return_annotation(function: Callable[..., Any]) -> Any:
-    try:
-        return typing.get_type_hints(function).get("return")
-    except NameError:  # A name that only the scope of the function has.
-        return None
+    dagster_private.put_result(context, output, frames.read(instances, asset, How(body.returned_kind)))

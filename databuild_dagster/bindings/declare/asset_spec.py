@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -11,8 +12,9 @@ from dagster import AssetDep, AssetKey, AssetsDefinition
 from databuild_dagster.bindings.adapter.dagster_private import stringify_asset_key_to_input_name
 from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.declare.gates import Gate
-from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind
+from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind, kind_of
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.spark.memory_frames import FrameKind
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
@@ -75,8 +77,29 @@ class AssetBody:
     @property
     def uses_spark(self) -> bool:
         """Whether the function or a check has a parameter of Spark's; otherwise no session is needed."""
+        return any(kind in _OF_SPARK for kind in self._kinds)
+
+    @property
+    def may_run_beside(self) -> bool:
+        """Whether its launches may run beside others in a process: it computes in Spark alone, or has a `concurrency` above 1."""
+        frames = {kind.frame for kind in self._kinds} | {self.returned_kind}
+        return (self.concurrency or 1) > 1 or frames <= {FrameKind.SPARK, None}
+
+    @property
+    def returned_kind(self) -> FrameKind:
+        """As annotated; without an annotation Spark's where the function uses Spark, else pandas'."""
+        annotation = _return_annotation(self.function)
+        for option in (annotation, *typing.get_args(annotation)):
+            kind = kind_of(option)
+            if kind is not None and kind.frame is not None:
+                return kind.frame
+        return FrameKind.SPARK if self.uses_spark else FrameKind.PANDAS
+
+    @property
+    def _kinds(self) -> Iterator[ParameterKind]:
+        """Of the parameters of the function and of its checks."""
         gates = (gate.parameters for of_output in self.gates.values() for gate in of_output)
-        return any(parameter.kind in _OF_SPARK for parameters in (self.parameters, *gates) for parameter in parameters)
+        return (parameter.kind for parameters in (self.parameters, *gates) for parameter in parameters)
 
     def name_of(self, assets_def: AssetsDefinition, asset: str) -> str | None:
         """The author's name of an output, also after Dagster has added a prefix to its asset key."""
@@ -96,6 +119,13 @@ class AssetBody:
     def sources_in(self, assets_def: AssetsDefinition) -> dict[AssetKey, AssetDep]:
         """The sources of the arc, in the same way; a source that is no declared input keeps the author's key."""
         return {_key_in(assets_def, dep.asset_key): dep for dep in self.subscriptions}
+
+
+def _return_annotation(function: Callable[..., Any]) -> Any:
+    try:
+        return typing.get_type_hints(function).get("return")
+    except NameError:  # A name that only the scope of the function has.
+        return None
 
 
 def _key_in(assets_def: AssetsDefinition, key: AssetKey) -> AssetKey:

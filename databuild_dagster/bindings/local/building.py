@@ -111,10 +111,10 @@ class Workshop:
     _beside: dict[tuple[str, str], Beside] = field(default_factory=dict)
 
     @classmethod
-    def opened(cls, instance: DagsterInstance, locations: list[CodeLocation], *, at_once: int = 1) -> Workshop:
+    def opened(cls, instance: DagsterInstance, locations: list[CodeLocation], *, at_once: int | None = 1) -> Workshop:
         """Register the locations, and make Dagster's own reads and writes cheap in this process.
 
-        `at_once` is how many launches may run at a time. Raises `LocationTaken`.
+        `at_once` is how many launches may run at a time, None as many as suit the project. Raises `LocationTaken`.
         """
         from databuild_dagster.bindings.adapter.dagster_private import (
             interrupt_waits_for_pools,
@@ -122,6 +122,7 @@ class Workshop:
             shield_log_tails,
         )
         from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+        from databuild_dagster.bindings.local.at_once import at_once_of
         from databuild_dagster.bindings.local.locations import register_all
         from databuild_dagster.bindings.registry.instance import engine_for
 
@@ -131,9 +132,8 @@ class Workshop:
         interrupt_waits_for_pools()
         engine = engine_for(instance)
         registered = register_all(engine, locations)
-        return cls(
-            instance, engine, locations, registered.datasets, Launches(instance, at_once), warnings=registered.warnings
-        )
+        launches = Launches(instance, at_once_of(instance, locations) if at_once is None else at_once)
+        return cls(instance, engine, locations, registered.datasets, launches, warnings=registered.warnings)
 
     def tick(
         self,
@@ -561,7 +561,8 @@ class Launches:
 
     instance: DagsterInstance
     at_once: int = 1
-    _running: dict[Future[None], DagsterRun] = field(default_factory=dict)
+    #: With the number of the Spark session of each.
+    _running: dict[Future[None], tuple[DagsterRun, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.at_once > 1:
@@ -582,17 +583,20 @@ class Launches:
         """Execute an order, and return when it has ended, or when its thread has begun if several may run at once."""
         from databuild_dagster.bindings.claims.launcher import selected_keys
         from databuild_dagster.bindings.orchestration.inprocess import create_run, execute
+        from databuild_dagster.bindings.reading.spark_resource import session_number
 
         run = create_run(self.instance, repository, order, log_level=log_level)
+        number = min({*range(self.at_once)} - {taken for _, taken in self._running.values()})
 
         def whole() -> None:
+            session_number.set(number)
             for _ in execute(self.instance, repository, run, selected_keys(order)):
                 pass
 
         if self.at_once == 1:
             whole()
         else:
-            self._running[in_own_thread(whole, f"databuild launch {order.launch_id}")] = run
+            self._running[in_own_thread(whole, f"databuild launch {order.launch_id}")] = run, number
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until one of the running launches has ended, at most so long. Raises what Dagster raised in its thread."""
@@ -612,10 +616,11 @@ class Launches:
         running, self._running = self._running, {}
         try:
             # Each waits for its own calls.
-            wait([in_own_thread(partial(end_open_launches, run.run_id), "databuild end") for run in running.values()])
+            ends = [partial(end_open_launches, run.run_id) for run, _ in running.values()]
+            wait([in_own_thread(end, "databuild end") for end in ends])
             wait(running, END_SECONDS)
         finally:
-            for future, run in running.items():
+            for future, (run, _) in running.items():
                 if not future.done():
                     # Before its first job run, or in a call that does not end. The thread ends with the process.
                     self.instance.report_run_failed(run, "The command that executed it was interrupted.")

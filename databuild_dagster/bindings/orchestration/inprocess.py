@@ -114,6 +114,12 @@ def allow_runs_in_threads(instance: DagsterInstance) -> None:
     instance.compute_log_manager.capture_logs = _nothing_captured  # type: ignore[method-assign]
 
 
+def forbid_runs_in_threads(instance: DagsterInstance) -> None:
+    """Give Dagster its habits back, for later runs of this process on the same instance."""
+    vars(instance).pop("get_yaml_python_handlers", None)
+    vars(instance.compute_log_manager).pop("capture_logs", None)
+
+
 @contextmanager
 def _nothing_captured(log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
     yield CapturedLogContext(log_key)

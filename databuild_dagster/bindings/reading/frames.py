@@ -22,7 +22,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of, partition_key_of
 from databuild_dagster.spark.failures import explain_failure, is_lost
-from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_arrow, read_instances, united
+from databuild_dagster.spark.frames import filter_in, filtered, in_one_task, no_rows, read_arrow, read_instances, united
 from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow, with_key
 from databuild_dagster.spark.memory_frames import FrameKind, column_names, frame_kind, from_arrow, has_no_rows, to_arrow
@@ -31,7 +31,7 @@ from databuild_dagster.spark.pyspark_names import arrow_of_frame, frame_of_arrow
 from databuild_dagster.spark.reach import Reach, check_reach, in_place
 from databuild_dagster.spark.schemas import Columns
 from databuild_dagster.spark.session import active_in_thread, has_workers_elsewhere, interrupt, tag_operations
-from databuild_dagster.spark.staging import Known, Staged, files_wanted, is_large, stage_batch, stage_instance
+from databuild_dagster.spark.staging import Known, Staged, files_wanted, stage_batch, stage_instance
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
@@ -105,7 +105,7 @@ class Frames:
             return no_rows(how.kind, self._session)
         if how.kind is not FrameKind.SPARK:
             return from_arrow(read_arrow(self.warehouse, manifests, where=wanted), how.kind)
-        frame = read_instances(self.spark.session, self.warehouse, manifests)
+        frame = in_one_task(read_instances(self.spark.session, self.warehouse, manifests), manifests)
         return frame if wanted is None else filtered(frame, wanted)
 
     def read_by_key(self, by_key: Mapping[str, Sequence[Canonical]], asset: str, how: How, folder: str) -> Any:
@@ -134,6 +134,7 @@ class Frames:
             folder,
             on_folders=partial(self._note_folders, folder),
         )
+        frame = in_one_task(frame, [manifest for found in keyed.values() for manifest in found])
         return frame if wanted is None else filtered(frame, wanted)
 
     def _note_folders(self, folder: str, folders: WholeFolders) -> None:
@@ -424,8 +425,7 @@ class InstanceWriter:
         by_key = {key: [of_uuid[uuid] for uuid in found.values() if uuid in of_uuid] for key, found in inputs.items()}
         reach = self._reach_of(frame)
         with self._place(asset, folder, reach) as place:
-            large = is_large(by_key.values())
-            return stage_batch(frame, place, asset=asset, keys=keys, is_large=large, reach=reach, known=known)
+            return stage_batch(frame, place, asset=asset, keys=keys, inputs=by_key.values(), reach=reach, known=known)
 
     def _reach_of(self, frame: Any) -> Reach | None:
         """How the frame's Spark writes into the warehouse itself; None where it writes on a disk, or is no Spark."""

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from itertools import count
 from threading import Lock, Thread
@@ -16,7 +17,7 @@ from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
 from databuild_dagster.spark.at_import import allow_before_sessions
 from databuild_dagster.spark.errors import BadSetting
-from databuild_dagster.spark.session import abandon, open_session
+from databuild_dagster.spark.session import abandon, is_client, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.temporary import temporary
 
@@ -56,8 +57,12 @@ except ImportError:
 # This module is imported with the decorators, before the modules of a project that use them.
 allow_before_sessions()
 
-#: Sessions of this process by settings: opening one takes seconds, and a process may host many Dagster runs.
-_sessions: dict[tuple[int, str], Any] = {}
+#: The number of the session that Dagster runs of this thread use. Launches that run beside each other have different numbers, since
+#: a session has its views and settings for itself.
+session_number: ContextVar[int] = ContextVar("databuild_session_number", default=0)
+
+#: Sessions of this process by number and settings: opening one takes seconds, and a process may host many Dagster runs.
+_sessions: dict[tuple[int, int, str], Any] = {}
 _sessions_lock = Lock()
 
 #: Mark to the secret in its place, in this process.
@@ -92,6 +97,7 @@ class DatabuildSpark(LazyPySparkResource):
 
     _instance_home: str | None = PrivateAttr(default=None)
     _run_config: dict[str, str] = PrivateAttr(default_factory=dict)
+    _number: int = PrivateAttr(default=0)
     _use: SessionUse | None = PrivateAttr(default=None)
     _is_temporary: bool = PrivateAttr(default=False)
 
@@ -100,6 +106,7 @@ class DatabuildSpark(LazyPySparkResource):
 
     @errors_without_secrets()
     def setup_for_execution(self, context: InitResourceContext) -> None:
+        self._number = session_number.get()
         # An ephemeral instance's directory is removed with it, so its runs share a server that ends with this process.
         self._is_temporary = context.instance is not None and context.instance.is_ephemeral and self.home is None
         if context.instance is not None and not context.instance.is_ephemeral:
@@ -117,14 +124,14 @@ class DatabuildSpark(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = _session_for(self.settings())
+            self._spark_session = _session_for(self.settings(), self._number)
             if self._use is not None:
                 self._use.begin(self._spark_session)
 
     def forget_session(self) -> None:
         """Drop the lost session; the next use opens a new session."""
         self._spark_session = None
-        _forget(self.settings())
+        _forget(self.settings(), self._number)
 
     def forget_session_at(self, home: str | None) -> None:
         """Drop the session of all Dagster runs of the instance at `home`."""
@@ -167,24 +174,27 @@ def forget_session_of(resource: Any, session: Any) -> None:
             resource._spark_session = None
 
 
-def _key(settings: SparkSettings) -> tuple[int, str]:
-    return os.getpid(), json.dumps(asdict(settings), default=str, sort_keys=True)
+def _key(settings: SparkSettings, number: int) -> tuple[int, int, str]:
+    return os.getpid(), number, json.dumps(asdict(settings), default=str, sort_keys=True)
 
 
-def _session_for(settings: SparkSettings) -> Any:
+def _session_for(settings: SparkSettings, number: int = 0) -> Any:
+    key = _key(settings, number)
     with _sessions_lock:
-        if _key(settings) not in _sessions:
-            _sessions[_key(settings)] = open_session(settings)
-        return _sessions[_key(settings)]
+        if key not in _sessions:
+            session = open_session(settings)
+            # A JVM of this process gives each caller the same session.
+            _sessions[key] = session.newSession() if number and not is_client(session) else session
+        return _sessions[key]
 
 
-def _leave(settings: SparkSettings) -> Any:
+def _leave(settings: SparkSettings, number: int = 0) -> Any:
     with _sessions_lock:
-        return _sessions.pop(_key(settings), None)
+        return _sessions.pop(_key(settings, number), None)
 
 
-def _forget(settings: SparkSettings) -> None:
-    if (lost := _leave(settings)) is not None:
+def _forget(settings: SparkSettings, number: int = 0) -> None:
+    if (lost := _leave(settings, number)) is not None:
         abandon(lost)
 
 
