@@ -25,13 +25,15 @@ LIMITS: Final[Mapping[str, int]] = {
     # 41,600 until outages of Spark, the warehouse and the database became calm, dead hosts were noticed by what was seen of
     # them, and a log that went back stopped each process. 43,100 until a build kept its want, and SIGTERM ended each wait.
     # 43,150 until the build loop could be called from Python.
-    "cli.build": 43_350,
+    # 43,350 until local Spark servers ended when nothing used them, and started from an archive of their classes.
+    "cli.build": 43_520,
     "cli.read": 26_700,
     # 46,400 until then, and 47,800 until the build loop moved here from the command line.
-    "core": 48_800,
+    # 48,800 until the idle servers and their archive.
+    "core": 48_970,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
-    # the rest; health has 300, and `build()` and its sisters in Python 700.
-    "package": 84_750,
+    # the rest; health has 300, `build()` and its sisters in Python 700, idle Spark servers and their archive of classes 220.
+    "package": 84_900,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")
