@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -35,7 +36,8 @@ with tempfile.TemporaryDirectory(prefix="databuild-classes-") as folder:
         session.createDataFrame([(number, "a")], "id long, word string").filter("word = 'a'").collect()
 session.stop()
 """
-MAX_SECONDS: Final = 600.0
+#: The job gives way to all other work.
+MAX_SECONDS: Final = 3600.0
 #: Archives of a user: each has 200 MB. The one that was used longest ago goes first.
 MAX_ARCHIVES: Final = 3
 #: A JVM takes the archive of its options, and no second one.
@@ -70,19 +72,24 @@ def write_archive(archive: Path, options: str = "") -> None:
         JVM_OPTIONS: f'{options} "-XX:ArchiveClassesAtExit={written}"'.strip(),
         "JAVA_HOME": find_java().home,
     }
+    job = subprocess.Popen(
+        [sys.executable, "-c", _JOB],
+        cwd=archive.parent,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
-        # The JVM has this pipe, too: `run` returns when both processes have ended.
-        subprocess.run(
-            [sys.executable, "-c", _JOB],
-            cwd=archive.parent,
-            env=environment,
-            capture_output=True,
-            timeout=MAX_SECONDS,
-            check=True,
-        )
+        # The JVM has these pipes, too: both processes have ended then.
+        _, error = job.communicate(timeout=MAX_SECONDS)
+        if job.returncode:
+            raise subprocess.CalledProcessError(job.returncode, job.args, stderr=error)
         written.touch()
         written.replace(archive)
     finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
         written.unlink(missing_ok=True)
 
 
@@ -96,7 +103,7 @@ def main() -> None:
     archive = Path(sys.argv[1])
     os.nice(10)
     write_archive(archive, os.environ.get(JVM_OPTIONS, ""))
-    newest_first = sorted(archive.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    newest_first = sorted(archive.parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest_first[MAX_ARCHIVES:]:
         path.unlink(missing_ok=True)
 
