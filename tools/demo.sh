@@ -23,4 +23,7 @@ echo
 echo "databuild read $ref"
 "$databuild" read "$ref"
 echo
+if [ "${EXAMPLE_SPARK:-shared}" = shared ]; then
+    echo "Without Java, and with a sixth of the processor time: make demo SPARK=sail (docs/how-to/spark.md#spark-without-java)"
+fi
 echo "Every build above was an ordinary Dagster run: 'make ui' opens Dagster on them."

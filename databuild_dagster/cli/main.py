@@ -135,7 +135,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "spark": Branch(
             "Show or stop the shared Spark server.",
             {
-                "status": _own("spark:status", "Show the shared Spark server: address, age and UI."),
+                "status": _own("spark:status", "Show the shared Spark server: address, age, use and UI."),
                 "stop": _own("spark:stop", "Stop the shared Spark server; the next build starts one."),
             },
         ),

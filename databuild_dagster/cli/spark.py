@@ -17,6 +17,7 @@ COLUMNS = (
     Column("up", "uptime_seconds", text="{:.0f} s".format),
     Column("Spark", "version"),
     Column("in use"),
+    Column("ends in", "ends_in_seconds", text=lambda seconds: "-" if seconds is None else f"{seconds / 60:.0f} min"),
     Column("UI", "ui"),
     Column("log"),
 )
@@ -25,7 +26,7 @@ COLUMNS = (
 @click.command()
 @tabular
 def status(as_json: bool) -> None:
-    """Show the shared Spark server: address, age and UI."""
+    """Show the shared Spark server: address, age, use and UI."""
     records = [
         {
             "pid": server.pid,
@@ -33,6 +34,7 @@ def status(as_json: bool) -> None:
             "port": server.port,
             "version": server.version,
             "in_use": server.in_use,
+            "ends_in_seconds": None if server.ends_in_seconds is None else round(server.ends_in_seconds, 1),
             "log": server.log,
             "uptime_seconds": round(server.uptime_seconds, 1),
             "ui": server.ui_url,

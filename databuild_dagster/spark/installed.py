@@ -206,6 +206,8 @@ class Java:
 
     executable: str
     version: int
+    #: Its own words about its version and its build.
+    answer: str = ""
 
     @property
     def home(self) -> str:
@@ -225,7 +227,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
             raise JavaMissing(needed=NEEDED_VERSION, found=f"JAVA_HOME is {home}, where there is no bin/java")
         return _checked(executable)
     found = shutil.which("java", path=environment.get("PATH", os.defpath))
-    if found is not None and (_version_of(found) or 0) >= NEEDED_VERSION:
+    if found is not None and (_version_in(_answer_of(found)) or 0) >= NEEDED_VERSION:
         return _checked(found)
     if (extra := _java_of_the_extra()) is not None:
         return _checked(_shim_of(extra, environment))
@@ -235,12 +237,13 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def _checked(executable: str) -> Java:
-    version = _version_of(executable)
+    answer = _answer_of(executable)
+    version = _version_in(answer)
     if version is None:
         raise JavaMissing(needed=NEEDED_VERSION, found=f"{executable} does not say its version")
     if version < NEEDED_VERSION:
         raise JavaMissing(needed=NEEDED_VERSION, found=f"{executable} is version {version}")
-    return Java(executable, version)
+    return Java(executable, version, answer)
 
 
 def _java_of_the_extra() -> str | None:
@@ -256,8 +259,7 @@ def _shim_of(java: str, environment: Mapping[str, str]) -> str:
     """A JAVA_HOME in the user's cache for this Java; written once, whole or not at all."""
     text = _SHIM.format(option=shlex.quote(_UNKNOWN_OPTION), java=shlex.quote(java))
     name = sha256(text.encode()).hexdigest()[:12]
-    cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache")
-    shim = cache / "databuild" / "java" / name / "bin" / "java"
+    shim = cache_folder(environment) / "java" / name / "bin" / "java"
     if shim.is_file() and shim.read_text() == text and os.access(shim, os.X_OK):
         return str(shim)
     temporary = shim.with_name(f".java.{secrets.token_hex(4)}")
@@ -272,15 +274,26 @@ def _shim_of(java: str, environment: Mapping[str, str]) -> str:
     return str(shim)
 
 
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of this user for files about the Java here, which can be made again."""
+    cache = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache"
+    return Path(cache) / "databuild"
+
+
 @lru_cache
-def _version_of(executable: str) -> int | None:
+def _answer_of(executable: str) -> str:
+    """The words of `java -version`; empty if it gives none."""
     try:
         answer = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+        return ""
+    return answer.stderr + answer.stdout
+
+
+def _version_in(answer: str) -> int | None:
+    match = re.search(r'version "(?:1\.)?(\d+)', answer)
     return int(match.group(1)) if match else None
 
 

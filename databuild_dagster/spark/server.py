@@ -3,11 +3,11 @@
     <home>/spark/start.lock                 held by a process that starts or stops a server
                 /<fingerprint>/server.json  its address, process and token; mode 0600
                               /clients.lock held by every process with a session there
-                              /server.log, spark.properties
+                              /server.log, idle.log, spark.properties
 
 Each fingerprint of fixed settings has a server. A new server stops servers with other settings that no process uses, and
 `MAX_SERVERS` bounds the rest; running jobs are never stopped. A server outlives its starter; locks are the kernel's, so
-a killed process leaves none.
+a killed process leaves none. A process beside each server (`idle`) ends it when no process has used it for some time.
 
 `spark-submit` is started here instead of PySpark's `spark.local.connect.reuse`, which has a single server per user for all
 settings, refuses to start while the last server is stopping, needs 11 s instead of 6 (it sleeps in a shell script), and
@@ -21,6 +21,7 @@ import secrets
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import msgspec
 
+from databuild_dagster.spark import class_archive
 from databuild_dagster.spark.endpoints import accepts, check_answers, check_reachable, free_ports
 from databuild_dagster.spark.errors import (
     ServerFailed,
@@ -54,6 +56,15 @@ LOCK_SECONDS = READY_SECONDS + 30.0
 STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
+#: Java compiles code for the second time after ten times as many calls as by default: a server's first minutes cost a third less, and a
+#: job of a minute costs the same. Without the second compiler such a job costs twice as much. Options of the user follow.
+_COMPILER = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+
+#: The module of the process beside a server.
+_IDLE = "databuild_dagster.spark.idle"
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -69,6 +80,10 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
     spark_version: str
     started_at: float
     ui_url: str | None = None
+    #: It ends after this time without use; 0: never.
+    idle_seconds: float = 0.0
+    #: The place of the archive of its classes; empty if it has none.
+    archive: str = ""
 
     @property
     def url(self) -> str:
@@ -91,6 +106,8 @@ class ServerStatus:
     in_use: bool
     log: str
     ui_url: str | None
+    #: The server ends after this time, unless a process uses it; None while one does, and for a server that never ends by itself.
+    ends_in_seconds: float | None
 
 
 def use_server(settings: SparkSettings) -> ServerRecord:
@@ -107,12 +124,12 @@ def use_server(settings: SparkSettings) -> ServerRecord:
     _make_private(folder)
     _become_client(folder)
     # Without the lock first: attaching is the common case, and need not wait for another start.
-    record = _load(folder)
-    if record is not None and _is_running(record) and accepts(HOST, record.port):
+    record = load(folder)
+    if record is not None and is_running(record) and accepts(HOST, record.port):
         check_answers(HOST, record.port)
         return record
     with _locked(settings.state_dir / "start.lock"):
-        record = _load(folder)
+        record = load(folder)
         if record is not None and _comes_up(record):
             return record
         _retire_others(settings.state_dir, folder)
@@ -122,19 +139,24 @@ def use_server(settings: SparkSettings) -> ServerRecord:
 def server_statuses(home: str | Path) -> tuple[ServerStatus, ...]:
     """The running servers of a home, the youngest first; nothing is started."""
     found = _running(SparkSettings(home=home).state_dir)
-    return tuple(
-        ServerStatus(
-            pid=record.pid,
-            host=HOST,
-            port=record.port,
-            uptime_seconds=max(0.0, time.time() - record.started_at),
-            version=record.spark_version,
-            fingerprint=record.fingerprint,
-            in_use=_has_clients(folder),
-            log=str(folder / "server.log"),
-            ui_url=record.ui_url,
-        )
-        for record, folder in sorted(found, key=lambda pair: -pair[0].started_at)
+    return tuple(_status(*pair) for pair in sorted(found, key=lambda pair: -pair[0].started_at))
+
+
+def _status(record: ServerRecord, folder: Path) -> ServerStatus:
+    in_use, ends_in = _has_clients(folder), None
+    if record.idle_seconds and not in_use:
+        ends_in = max(0.0, record.idle_seconds - seconds_without_use(folder))
+    return ServerStatus(
+        pid=record.pid,
+        host=HOST,
+        port=record.port,
+        uptime_seconds=max(0.0, time.time() - record.started_at),
+        version=record.spark_version,
+        fingerprint=record.fingerprint,
+        in_use=in_use,
+        log=str(folder / "server.log"),
+        ui_url=record.ui_url,
+        ends_in_seconds=ends_in,
     )
 
 
@@ -146,7 +168,7 @@ def stop_server(home: str | Path) -> bool:
         return False
     with _locked(state_dir / "start.lock"):
         # Counted, and not `any`: that would leave the rest running after the first.
-        return sum(_stop(folder) for folder in folders) > 0
+        return sum(stop(folder) for folder in folders) > 0
 
 
 def record_at(home: str | Path | None, port: int) -> ServerRecord | None:
@@ -169,22 +191,27 @@ def check_user(state_dir: Path) -> None:
 
 def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
     token, why = "" if settings.is_sail else secrets.token_urlsafe(24), ""
+    archive = None if settings.is_sail else class_archive.archive_for(find_java(), _spark_home(), _pyspark_version())
     for _ in range(1 + START_RETRIES):
         port, ui_port = free_ports(2)
         if settings.is_sail:
             process = _launch_sail(folder, port)
         else:
-            process = _launch_spark(settings, folder, port, ui_port, token)
+            process = _launch_spark(settings, folder, port, ui_port, token, archive)
         # Before it is ready: if this process is killed meanwhile, others must find the server to stop it.
-        record = _noted(process, settings, folder, port, ui_port, token)
+        record = _noted(process, settings, folder, port, ui_port, token, archive)
         if _becomes_ready(process, port):
             if record is None:
                 raise ServerFailed(why="it ended as soon as it was ready", log=folder / "server.log")
+            _launched([sys.executable, "-m", _IDLE, str(folder)], folder, dict(os.environ), "idle.log")
             return record
         with suppress(FileNotFoundError):
             os.unlink(folder / "server.json")
         status = _status_of(process)
         why = _why_not_ready(status, folder / "server.log")
+        if archive is not None and status == -signal.SIGABRT:
+            # A JVM that crashed may have crashed by it. The next server archives the classes again.
+            archive.unlink(missing_ok=True)
         if status is None or (status >= 0 and "BindException" not in why):
             break
     raise ServerFailed(why=why, log=folder / "server.log")
@@ -217,7 +244,13 @@ def _why_not_ready(status: int | None, log: Path) -> str:
 
 
 def _noted(
-    process: subprocess.Popen[bytes], settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str
+    process: subprocess.Popen[bytes],
+    settings: SparkSettings,
+    folder: Path,
+    port: int,
+    ui_port: int,
+    token: str,
+    archive: Path | None,
 ) -> ServerRecord | None:
     """The published record of a starting server; None if it has ended already."""
     began = PROCESSES.start_of(process.pid)
@@ -232,6 +265,8 @@ def _noted(
         spark_version=f"Sail {sail_version()}" if settings.is_sail else _pyspark_version(),
         started_at=time.time(),
         ui_url=None if settings.is_sail else _ui_url(settings, ui_port),
+        idle_seconds=settings.idle_minutes * 60.0,
+        archive=str(archive or ""),
     )
     _write_private(folder / "server.json", msgspec.json.encode(record))
     return record
@@ -243,28 +278,31 @@ def _pyspark_version() -> str:
     return str(pyspark.__version__)
 
 
+def _spark_home() -> str:
+    from pyspark.find_spark_home import _find_spark_home
+
+    return str(_find_spark_home())
+
+
 def _launch_sail(folder: Path, port: int) -> subprocess.Popen[bytes]:
     return _launched(sail_command(LOOPBACK, port), folder, _environment())
 
 
 def _launch_spark(
-    settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str
+    settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str, archive: Path | None
 ) -> subprocess.Popen[bytes]:
-    from pyspark.find_spark_home import _find_spark_home
-
-    java = find_java()
-    spark_home = _find_spark_home()
+    spark_home = _spark_home()
     # Not `session_config`: the settings of one Dagster run are for its own session.
     config = {"spark.ui.port": str(ui_port), **settings.all_config()}
     config["spark.connect.grpc.binding.address"] = LOOPBACK
     config["spark.connect.grpc.binding.port"] = str(port)
     _write_private(folder / "spark.properties", _properties(config).encode())
     environment = _environment() | {
-        "JAVA_HOME": java.home,
+        "JAVA_HOME": find_java().home,
         "SPARK_HOME": spark_home,
         "PYSPARK_PYTHON": worker_python(),
         "SPARK_LOCAL_IP": LOOPBACK,
-        JVM_OPTIONS: jvm_options(os.environ, folder),
+        JVM_OPTIONS: f"{_COMPILER} {class_archive.options_with(archive, jvm_options(os.environ, folder))}",
         # In the environment and in no argument, where `ps` would show it.
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
     }
@@ -276,14 +314,16 @@ def _launch_spark(
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_THE_SERVER}
+    return {name: value for name, value in os.environ.items() if name not in class_archive.NOT_FOR_A_SERVER}
 
 
-def _launched(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """The process of a server, which outlives this process."""
-    log = folder / "server.log"
+def _launched(
+    command: list[str], folder: Path, environment: dict[str, str], log_name: str = "server.log"
+) -> subprocess.Popen[bytes]:
+    """The process of a server, or the process beside it; both outlive this process."""
+    log = folder / log_name
     with suppress(FileNotFoundError):
-        os.replace(log, folder / "server.log.1")
+        os.replace(log, folder / f"{log_name}.1")
     with open(log, "wb") as output:
         process = subprocess.Popen(
             command,
@@ -300,18 +340,13 @@ def _launched(command: list[str], folder: Path, environment: dict[str, str]) -> 
     return process
 
 
-#: Variables that would make the server a client.
-_NOT_FOR_THE_SERVER = frozenset(
-    {"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "MASTER"}
-)
-
 _started_here: list[subprocess.Popen[bytes]] = []
 
 
 def _comes_up(record: ServerRecord) -> bool:
     """Wait until a recorded server answers; False if it ends. Raises `SparkUnreachable` after `READY_SECONDS`."""
     deadline = record.started_at + READY_SECONDS
-    while _is_running(record):
+    while is_running(record):
         try:
             check_reachable(HOST, record.port)
         except SparkUnreachable:
@@ -341,28 +376,28 @@ def _retire_others(state_dir: Path, wanted: Path) -> None:
     for _, folder in _running(state_dir):
         if folder == wanted:
             continue
-        with _if_without_clients(folder) as without_clients:
+        with if_without_clients(folder) as without_clients:
             if without_clients:
-                _stop(folder)
+                stop(folder)
             else:
                 kept += 1
     if kept >= MAX_SERVERS:
         raise TooManyServers(count=kept, folder=state_dir)
 
 
-def _stop(folder: Path) -> bool:
+def stop(folder: Path) -> bool:
     """Terminate the recorded process, then kill it; both bounded. False if it had ended."""
-    record = _load(folder)
+    record = load(folder)
     stopped = False
     if record is not None:
         for how in (signal.SIGTERM, signal.SIGKILL):
-            if not _is_running(record):
+            if not is_running(record):
                 break
             with suppress(ProcessLookupError):
                 os.kill(record.pid, how)
                 stopped = True
             deadline = time.monotonic() + STOP_SECONDS
-            while _is_running(record) and time.monotonic() < deadline:
+            while is_running(record) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
         with suppress(FileNotFoundError):
             os.unlink(folder / "server.json")
@@ -382,6 +417,7 @@ def _become_client(folder: Path) -> None:
         return
     descriptor = os.open(folder / "clients.lock", os.O_RDWR | os.O_CREAT, 0o600)
     _wait_for_lock(descriptor, fcntl.LOCK_SH, folder / "clients.lock")
+    note_use(folder)
     _client_of[key] = descriptor
 
 
@@ -390,12 +426,23 @@ _client_of: dict[tuple[int, str], int] = {}
 
 
 def _has_clients(folder: Path) -> bool:
-    with _if_without_clients(folder) as without_clients:
+    with if_without_clients(folder) as without_clients:
         return not without_clients
 
 
+def note_use(folder: Path) -> float:
+    """Say that the server is in use now; it has been without use for 0.0 seconds."""
+    os.utime(folder / "clients.lock")
+    return 0.0
+
+
+def seconds_without_use(folder: Path) -> float:
+    """Since a process was last seen to use the server."""
+    return time.time() - os.stat(folder / "clients.lock").st_mtime
+
+
 @contextmanager
-def _if_without_clients(folder: Path) -> Iterator[bool]:
+def if_without_clients(folder: Path) -> Iterator[bool]:
     """True if no process uses this server; none can start to while the block runs."""
     descriptor = os.open(folder / "clients.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -435,7 +482,8 @@ def _wait_for_lock(descriptor: int, kind: int, path: Path) -> None:
 # Records and processes
 
 
-def _load(folder: Path) -> ServerRecord | None:
+def load(folder: Path) -> ServerRecord | None:
+    """The record of a server, whether it runs or not."""
     try:
         return msgspec.json.decode((folder / "server.json").read_bytes(), type=ServerRecord)
     except (OSError, msgspec.DecodeError):
@@ -448,11 +496,12 @@ def _folders(state_dir: Path) -> list[Path]:
 
 
 def _running(state_dir: Path) -> list[tuple[ServerRecord, Path]]:
-    found = ((_load(folder), folder) for folder in _folders(state_dir))
-    return [(record, folder) for record, folder in found if record is not None and _is_running(record)]
+    found = ((load(folder), folder) for folder in _folders(state_dir))
+    return [(record, folder) for record, folder in found if record is not None and is_running(record)]
 
 
-def _is_running(record: ServerRecord) -> bool:
+def is_running(record: ServerRecord) -> bool:
+    """Whether the recorded process runs."""
     # A server of this process stays in the process table until it is polled.
     for process in _started_here:
         if process.pid == record.pid:

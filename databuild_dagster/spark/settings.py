@@ -30,6 +30,9 @@ from databuild_dagster.spark.installed import sail_version
 #: Parameters of a Connect url that are no secrets; any other is sent as a header.
 _OPEN_PARAMETERS: Final = frozenset({"user_id", "user_agent", "session_id", "use_ssl", "grpc_max_message_size"})
 
+#: Minutes without use after which a local server ends.
+IDLE_MINUTES: Final = 30.0
+
 #: Spark Connect's port where the url names none.
 CONNECT_PORT: Final = 15002
 
@@ -91,6 +94,8 @@ class SparkSettings:
     master: str = "local[*]"
     url: str | None = None
     run_config: Mapping[str, str] = field(default_factory=dict)
+    #: A local server that no process uses ends after this time; 0: never. The settings of its start count.
+    idle_minutes: float = IDLE_MINUTES
 
     def __post_init__(self) -> None:
         redaction.keep_secrets_of({**self.config, **self.run_config})

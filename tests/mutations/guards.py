@@ -96,6 +96,7 @@ STEP_ELSEWHERE = "tests/bindings/building/test_step_elsewhere.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 WHOLE_FOLDERS = "tests/warehouse/test_whole_folders.py"
 SPARK_SERVER = "tests/spark/test_server.py"
+SPARK_IDLE = "tests/spark/test_idle.py"
 STORE = "tests/store/test_store.py"
 STREAMS = "tests/web/test_streams.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
@@ -485,6 +486,38 @@ GUARDS = (
         (
             "tests/spark/test_settings_remote.py::test_the_driver_of_a_cluster_is_named_by_its_address_unless_the_user_names_it",
         ),
+    ),
+    Guard(
+        "a process attaches to a Spark server that ends for lack of use",
+        "11.9",
+        "spark/idle.py",
+        "        with server.if_without_clients(folder) as without_clients:\n",
+        "        with server.if_without_clients(folder) as without_clients:\n            pass\n        if True:\n",
+        (f"{SPARK_IDLE}::test_a_server_that_nothing_uses_ends_while_no_process_can_attach",),
+    ),
+    Guard(
+        "a Spark server ends while a build computes for long",
+        "11.9",
+        "spark/idle.py",
+        "server.seconds_without_use(folder) if without_clients else server.note_use(folder)",
+        "server.seconds_without_use(folder)",
+        (f"{SPARK_IDLE}::test_a_server_whose_client_works_for_long_goes_on_until_the_client_ends",),
+    ),
+    Guard(
+        "a damaged archive of Spark's classes fails each start",
+        "11.9",
+        "spark/server.py",
+        "            archive.unlink(missing_ok=True)\n",
+        "            pass\n",
+        (f"{SPARK_SERVER}::test_a_start_that_an_archive_of_classes_crashes_is_repeated_without_it",),
+    ),
+    Guard(
+        "a Spark server crashes by a damaged archive of classes that begins well",
+        "11.9",
+        "spark/class_archive.py",
+        " -Xshare:auto -XX:+VerifySharedSpaces",
+        "",
+        ("tests/spark/test_class_archive.py",),
     ),
     Guard(
         "a frozen Spark server gets the next session",

@@ -26,6 +26,11 @@ kill -9 $$
 """
 #: The second start is another's.
 ONCE = '[ -e {mark} ] && exec {then}/bin/spark-submit "$@"; touch {mark}'
+#: As a JVM that a damaged archive of classes crashes.
+CRASHES_BY_ARCHIVE = """#!/bin/sh
+case "$SPARK_SUBMIT_OPTS" in *SharedArchiveFile*) kill -ABRT $$;; esac
+exec {then}/bin/spark-submit "$@"
+"""
 IS_SILENT = """#!/bin/sh
 echo 'Setting Spark log level to "WARN".'
 exec sleep 600
@@ -46,6 +51,11 @@ def killed_spark(folder: Path, then: str | None = None) -> str:
     """Its server is killed while it starts; the first time only, if `then` is another SPARK_HOME."""
     once = "" if then is None else ONCE.format(mark=folder / "mark", then=then)
     return _spark_home(folder, IS_KILLED.format(once=once))
+
+
+def spark_that_archives_crash(folder: Path, then: str) -> str:
+    """Its server crashes with an archive of classes; without one it is the server of another SPARK_HOME."""
+    return _spark_home(folder, CRASHES_BY_ARCHIVE.format(then=then))
 
 
 def silent_spark(folder: Path) -> str:

@@ -13,13 +13,16 @@ import time
 import uuid
 from unittest.mock import ANY
 
+import pyspark
 import pytest
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from databuild_dagster.spark import endpoints
 from databuild_dagster.spark import server as server_module
+from databuild_dagster.spark.class_archive import archive_for
 from databuild_dagster.spark.errors import ServerFailed, ServerOfAnotherUser, SparkUnreachable, StrangeFolder
 from databuild_dagster.spark.failures import explain_failure, is_transient
+from databuild_dagster.spark.installed import JVM_OPTIONS, find_java
 from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.server import server_statuses, stop_server, use_server
 from databuild_dagster.spark.session import (
@@ -32,7 +35,13 @@ from databuild_dagster.spark.session import (
 )
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.store.processes import PROCESSES
-from tests.spark.stand_in import complaining_spark, killed_spark, listening_spark, silent_spark
+from tests.spark.stand_in import (
+    complaining_spark,
+    killed_spark,
+    listening_spark,
+    silent_spark,
+    spark_that_archives_crash,
+)
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS, ROWS, SLEEP
 from tests.support.spark_servers import server_status
@@ -131,6 +140,33 @@ def test_a_server_that_is_killed_while_it_starts_is_started_again(tmp_path, monk
     record = use_server(SparkSettings(home=new_home))
 
     assert server_status(new_home).pid == record.pid
+
+
+def test_a_start_that_an_archive_of_classes_crashes_is_repeated_without_it(tmp_path, monkeypatch, new_home):
+    monkeypatch.setenv(
+        "SPARK_HOME", spark_that_archives_crash(tmp_path / "spark", listening_spark(tmp_path / "second"))
+    )
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(JVM_OPTIONS)
+    archive = archive_for(find_java(), str(tmp_path / "spark"), pyspark.__version__)
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"damaged")
+
+    record = use_server(SparkSettings(home=new_home))
+
+    assert server_status(new_home).pid == record.pid
+    assert not archive.exists()
+
+
+def test_the_seconds_until_an_unused_server_ends_are_shown(new_home):
+    answer(a_process(new_home))
+    (unused,) = server_statuses(new_home)
+    assert 0 < unused.ends_in_seconds <= 30 * 60
+
+    use_server(SparkSettings(home=new_home))
+
+    (used,) = server_statuses(new_home)
+    assert (used.in_use, used.ends_in_seconds) == (True, None)
 
 
 def test_a_server_that_is_always_killed_is_reported_with_the_signal(tmp_path, monkeypatch):
@@ -385,7 +421,7 @@ def test_a_server_whose_starter_is_killed_before_it_is_ready_is_used_by_the_next
 def test_a_server_that_starts_and_ends_again_is_not_waited_for(tmp_path, a_stranger):
     settings = SparkSettings(home=tmp_path)
     folder = record_of(tmp_path, settings.fingerprint(), a_stranger)
-    record = server_module._load(folder)
+    record = server_module.load(folder)
     threading.Timer(0.2, a_stranger.kill).start()
 
     assert not server_module._comes_up(record)

@@ -18,7 +18,7 @@ from databuild_dagster.model.redaction import errors_without_secrets, keep_secre
 from databuild_dagster.spark.at_import import allow_before_sessions
 from databuild_dagster.spark.errors import BadSetting
 from databuild_dagster.spark.session import abandon, is_client, open_session
-from databuild_dagster.spark.settings import SparkSettings
+from databuild_dagster.spark.settings import IDLE_MINUTES, SparkSettings
 from databuild_dagster.spark.temporary import temporary
 
 # dagster-pyspark's resources where it is installed, and a base of the same form where it is not: dagster-pyspark demands the
@@ -94,6 +94,9 @@ class DatabuildSpark(LazyPySparkResource):
     spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own settings, flat or nested.")
     home: str | None = Field(default=None, description="The home with the shared server, by default the instance's.")
     app_name: str = Field(default="databuild", description="The name in Spark's UI.")
+    idle_minutes: float = Field(
+        default=IDLE_MINUTES, ge=0, description="A local server that no process uses ends after this time; 0: never."
+    )
 
     _instance_home: str | None = PrivateAttr(default=None)
     _run_config: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -156,6 +159,7 @@ class DatabuildSpark(LazyPySparkResource):
             url=_of_the_environment(_unsealed(self.url)),
             config={str(key): _text(_unsealed(value)) for key, value in _flat(self.spark_config)},
             app_name=self.app_name,
+            idle_minutes=self.idle_minutes,
             home=_of_the_environment(self.home) or home,
         )
 
