@@ -86,19 +86,24 @@ def the_instance(home: Path | None = None) -> DagsterInstance:
 
 def the_engine() -> Engine:
     """The engine with Dagster's catalog behind it, for commands that change something."""
-    from databuild_dagster.engine.engine import Engine
-
     home = dagster_home()
-    url = store_url_of_home(home)
-    if url is None:
+    if (engine := recorded_engine(home)) is None:
         from databuild_dagster.bindings.registry.instance import engine_for
 
         engine = engine_for(the_instance(home))
-    else:
-        catalog = _LateCatalog(home)
-        engine = Engine(open_store(url, str(home)), cast("Catalog", catalog))
-        catalog.dataset_of = engine.queries.dataset
     _look_at_the_clock(engine.queries)
+    return engine
+
+
+def recorded_engine(home: Path) -> Engine | None:
+    """The engine without Dagster, whose catalog imports Dagster when it has to be asked; None if dagster.yaml moves the storage."""
+    from databuild_dagster.engine.engine import Engine
+
+    if (url := store_url_of_home(home)) is None:
+        return None
+    catalog = _LateCatalog(home)
+    engine = Engine(open_store(url, str(home)), cast("Catalog", catalog))
+    catalog.dataset_of = engine.queries.dataset
     return engine
 
 
