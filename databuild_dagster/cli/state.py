@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from databuild_dagster.data.dynamic_keys import dynamic_keys
 from databuild_dagster.data.home import HOME_VARIABLE, check_writable, store_url_of_home, the_home, warehouse_of_home
 from databuild_dagster.engine.log_time import clock_is_behind
 from databuild_dagster.store.errors import LogWentBack
@@ -112,6 +113,21 @@ def the_catalog() -> Catalog:
     return cast("Catalog", _LateCatalog(dagster_home()))
 
 
+class HomeInstance:
+    """Dagster's instance, opened by the first use of anything but the keys of dynamic partitions in the home's own file."""
+
+    def get_dynamic_partitions(self, name: str) -> Sequence[str]:
+        keys = dynamic_keys(dagster_home(), name)
+        return self._opened.get_dynamic_partitions(name) if keys is None else keys
+
+    @cached_property
+    def _opened(self) -> DagsterInstance:
+        return the_instance()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened, name)
+
+
 class _LateCatalog:
     """Dagster's catalog, opened by the first question to it: a command without a question saves two seconds."""
 
@@ -128,12 +144,14 @@ class _LateCatalog:
         return self._dagster.why_not(dataset, partition_key)
 
     def _surely_has(self, dataset: DatasetSpec, partition_key: str | None) -> bool:
-        from databuild_dagster.bindings.registry.plain_keys import plain_keys
+        from databuild_dagster.bindings.registry.plain_keys import dynamic_name, plain_keys
 
-        if dataset.partitions not in self._keys:
-            keys = [None] if dataset.partitions is None else plain_keys(dataset.partitions, time.time())
-            self._keys[dataset.partitions] = frozenset(keys or ())
-        return partition_key in self._keys[dataset.partitions]
+        if (partitions := dataset.partitions) not in self._keys:
+            keys = [None] if partitions is None else plain_keys(partitions, time.time())
+            if partitions is not None and (name := dynamic_name(partitions)) is not None:
+                keys = dynamic_keys(self._home, name)
+            self._keys[partitions] = frozenset(keys or ())
+        return partition_key in self._keys[partitions]
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}

@@ -13,7 +13,7 @@ import click
 from databuild_dagster.calls.status import NAMES, AssetStatus, status_of
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, shown, table
-from databuild_dagster.cli.state import the_engine, the_instance
+from databuild_dagster.cli.state import HomeInstance, the_engine
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.model.refs import asset_of
@@ -40,7 +40,7 @@ def status(as_json: bool) -> None:
     recorded for their inputs are left out.
     """
     engine = the_engine()
-    found = status_of(engine, the_instance)
+    found = status_of(engine, HomeInstance)
     assets, wants, orchestrators = found.assets, found.wants, found.orchestrators
     if as_json:
         answer = _as_json(assets, wants, found.open_wants, orchestrators)

@@ -41,6 +41,7 @@ CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
 CYCLES = "tests/model/decide/test_misses_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
+DYNAMIC_KEYS = "tests/data/test_dynamic_keys.py"
 DUE = "tests/engine/test_planning_due.py"
 ERASING = "tests/features/erase/test_erasing.py"
 ERASING_TABLES = "tests/features/erase/test_erased_tables.py"
@@ -2461,5 +2462,13 @@ GUARDS = (
         "    if is_news or queries",
         "    if queries",
         (NOTED + "::test_a_build_of_live_refs_imports_dagster_only_for_what_may_have_changed",),
+    ),
+    Guard(
+        "keys of dynamic partitions are read from a file that Dagster does not use",
+        "5.7",
+        "data/dynamic_keys.py",
+        "    if moves_events(home):",
+        "    if False:",
+        (DYNAMIC_KEYS,),
     ),
 )

@@ -45,6 +45,12 @@ def plain_dimensions(partitions: str, now: float) -> list[list[str]] | None:
     return along if len(along) == len(keys) else None
 
 
+def dynamic_name(partitions: str) -> str | None:
+    """The name of a dynamic definition, under which Dagster stores its keys; None for others."""
+    snap = _decoded(partitions)
+    return snap["name"] if snap["__class__"] == "ExternalDynamicPartitionsDefinitionData" else None
+
+
 def dimensions_of_time(partitions: str) -> list[bool]:
     """For each dimension, whether its partitions are windows of time."""
     return [snap["__class__"] == _WINDOWS for snap in _dimensions(partitions)]

@@ -9,7 +9,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plain_keys
+from databuild_dagster.bindings.registry.plain_keys import dynamic_name, plain_dimensions, plain_keys
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, parse_ref, partition_key_of
@@ -124,6 +124,8 @@ def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:
         return [make_ref(dataset.asset, None)]
     if (keys := plain_keys(dataset.partitions, time.time())) is not None:
         return [make_ref(dataset.asset, key) for key in keys]
+    if (name := dynamic_name(dataset.partitions)) is not None:
+        return [make_ref(dataset.asset, key) for key in instance().get_dynamic_partitions(name)]
     from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
 
     return refs_of_dataset(dataset, LateInstance(instance))
