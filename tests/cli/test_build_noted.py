@@ -36,13 +36,13 @@ class Ran(NamedTuple):
     has_dagster: bool
 
 
-def build(project: Project, *arguments: str, **environment: str) -> Ran:
+def build(project: Project, *arguments: str) -> Ran:
     before = project.n_events()
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, "build", *arguments],
         cwd=project.folder,
         # With byte code, a load takes 1 s less.
-        env=project.environment | {"PYTHONDONTWRITEBYTECODE": ""} | environment,
+        env=project.environment | {"PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
     )
@@ -59,14 +59,13 @@ def test_a_build_of_live_refs_imports_dagster_only_for_what_may_have_changed(pro
     first, again = build(project, *DAYS), build(project, *DAYS)
     project.call("want", "create", "orders@2024-01-31")
     wanted = build(project, DAYS[0])
-    elsewhere = build(project, DAYS[0], HUE="red")
     project.call("taint", DAYS[0], "--reason", "wrong")
     tainted, other = build(project, DAYS[1]), build(project, DAYS[1])
     project.define((project.folder / "definitions.py").read_text() + "\n# other code\n")
     edited = build(project, DAYS[1])
 
     quick = {"again": again, "wanted": wanted, "other": other}
-    loaded = {"first": first, "elsewhere": elsewhere, "tainted": tainted, "edited": edited}
+    loaded = {"first": first, "tainted": tainted, "edited": edited}
     assert [name for name, ran in (quick | loaded).items() if not ran.has_dagster] == list(quick)
     assert {ran.code for ran in (quick | loaded).values()} == {0}
 
@@ -90,7 +89,7 @@ OPTIONS = ([], ["--json"], ["--comment", "mine", "--priority", "3"], ["--fail-fa
 def test_an_answer_without_dagster_is_the_answer_with_it(project: Project) -> None:
     chance, n_quick = random.Random(3), 0
     project.build("revenue@2024-01-01")
-    for _ in range(6):
+    for _ in range(4):
         if action := chance.choice(ACTIONS):
             project.call(*action)
             build(project, DAYS[0])
@@ -106,4 +105,4 @@ def test_an_answer_without_dagster_is_the_answer_with_it(project: Project) -> No
         assert loaded.has_dagster
         assert quick[:4] == loaded[:4], arguments
         assert quick.events
-    assert n_quick >= 3
+    assert n_quick >= 2

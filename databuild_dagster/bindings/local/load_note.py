@@ -78,7 +78,7 @@ def read_note(home: Path, *named: object) -> LoadNote | None:
     """The note of the last load if the same definitions would load now; `named` are the options that name the definitions."""
     try:
         note = msgspec.json.decode((home / NAME).read_bytes(), type=LoadNote)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, UnicodeError, msgspec.DecodeError):
         return None
     if note.surroundings != _surroundings(named):
         return None
@@ -149,14 +149,16 @@ class LoadWatch:
         names = sorted(filter(_UNSEEN_NAMES.fullmatch, _names_of(modules, not_run)))
         doubts = [*sorted(self._doubts), *changed, *names]
         path = self._home / NAME
-        if doubts or len(self._stats) > MAX_PATHS:
-            _log.debug("databuild: the next command loads definitions again, because of %s", doubts[:1] or MAX_PATHS)
-            path.unlink(missing_ok=True)
-            return
-        note = LoadNote(surroundings=self._surroundings, stats=self._stats, seq=seq, fingerprint=fingerprint)
-        temporary = path.with_name(f"{NAME}.{os.getpid()}")
-        # The build has succeeded, also where the disk is full or a path is no UTF-8.
+        # The build has ended well, also where the disk is full or a path is no UTF-8.
         with suppress(OSError, UnicodeError):
+            if doubts or len(self._stats) > MAX_PATHS:
+                _log.debug(
+                    "databuild: the next command loads definitions again, because of %s", doubts[:1] or MAX_PATHS
+                )
+                path.unlink(missing_ok=True)
+                return
+            note = LoadNote(surroundings=self._surroundings, stats=self._stats, seq=seq, fingerprint=fingerprint)
+            temporary = path.with_name(f"{NAME}.{os.getpid()}")
             temporary.write_bytes(msgspec.json.encode(note))
             temporary.replace(path)
 

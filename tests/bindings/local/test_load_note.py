@@ -76,7 +76,9 @@ def test_a_load_is_known_while_nothing_that_it_read_has_changed(folder: Folder) 
         pytest.param(lambda path: (path / "keys.txt").unlink(), id="a file that is gone"),
         pytest.param(lambda path: (path / "json.py").touch(), id="a new module in its folder"),
         pytest.param(lambda path: (path / "home" / "dagster.yaml").touch(), id="settings of the home"),
-        pytest.param(lambda path: (path / "home" / "loaded.json").write_text("{"), id="a damaged note"),
+        pytest.param(
+            lambda path: (path / "home" / "loaded.json").write_bytes(b'{"surroundings": "\xff"}'), id="a damaged note"
+        ),
     ],
 )
 def test_a_load_is_not_known_after_a_change(folder: Folder, change) -> None:  # type: ignore[no-untyped-def]
