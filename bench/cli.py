@@ -48,6 +48,7 @@ COMMANDS: dict[tuple[str, ...], float | None] = {
     ("want", "list"): 0.6,
     ("explain", REF): 0.6,
     ("status",): 0.6,
+    ("build", REF): 0.4,
     ("want", "create", "report@2024-01-06"): 1.5,
     ("want", "create", "-f", "definitions.py", "report@2024-01-06"): None,
     ("partitions", "report"): None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from databuild_dagster.bindings.local.building import MAX_NAMED, BuildResult, NotLive, Workshop
+from databuild_dagster.bindings.local.load_note import LoadWatch, read_note
+from databuild_dagster.bindings.registry.selections import refs_of_names
 from databuild_dagster.calls.build import build_named, built_from
 from databuild_dagster.calls.progress import SparkJobs
 from databuild_dagster.calls.streams import printing_to_file, printing_to_stderr, screen, warn
@@ -30,15 +33,18 @@ from databuild_dagster.cli.options import (
 )
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
-from databuild_dagster.cli.state import home_to_write, the_instance
+from databuild_dagster.cli.state import home_to_write, recorded_engine, the_instance
 from databuild_dagster.engine.why.awaited import process_of
 from databuild_dagster.engine.why.first_failures import FirstFailure
 from databuild_dagster.model.commands import CreateWants
+from databuild_dagster.model.events import EVENT_TYPES, PartitionDelegated, WantCreated, names_of
 from databuild_dagster.model.records import Time, error_as_json, extended
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import typed
 
+#: Events that leave work to a build of live refs: all that the want of a live ref does not record.
+_NEWS = names_of(*(kind for kind in EVENT_TYPES if kind not in (WantCreated, PartitionDelegated)))
 #: Log files of builds that are kept.
 MAX_LOGS = 20
 
@@ -99,21 +105,37 @@ def build(
     """
     home = home_to_write()
     with _printing_apart(home) as log, ExitStack() as display:
-        workshop = opened_workshop(where, at_once=at_once)
-        workshop.has_log = log is not None
-        refs = selection.refs(workshop.engine.queries)
-        if downstream:
-            refs, wanted["rebuild"] = printed(built_from(workshop.engine.queries, refs)), True
-        built = build_named(
-            workshop,
-            refs,
-            lambda progress: progress.shown(screen(), is_alone=log is not None),
-            spark=None if log is None else display.enter_context(SparkJobs(home).watched()),
-            timeout_seconds=timeout,
-            retry=retry,
-            keep_want=keep_want,
-            **wanted | {"comment": wanted["comment"] or "databuild build"},
-        )
+
+        def built_in(workshop: Workshop, spark: SparkJobs | None) -> tuple[BuildResult, Sequence[Ref]]:
+            workshop.has_log, asked = log is not None, dict(wanted)
+            refs = selection.refs(workshop.engine.queries)
+            if downstream:
+                refs, asked["rebuild"] = printed(built_from(workshop.engine.queries, refs)), True
+            result = build_named(
+                workshop,
+                refs,
+                lambda progress: progress.shown(screen(), is_alone=log is not None),
+                spark=spark,
+                timeout_seconds=timeout,
+                retry=retry,
+                keep_want=keep_want,
+                **asked | {"comment": asked["comment"] or "databuild build"},
+            )
+            return result, refs
+
+        built: BuildResult | None = None
+        # In a process that has loaded definitions before, the watch would miss what they read.
+        watch = None if "dagster" in sys.modules else LoadWatch(home, where)
+        is_plain = watch is not None and not (wanted["rebuild"] or wanted["fresh"] or downstream or retry)
+        if is_plain and (workshop := _workshop_of_note(home, where, selection)) is not None:
+            built, refs = built_in(workshop, None)
+        # A ref may have been tainted since the look at its state.
+        if built is None or (built.not_live and not built.interrupted and built.timed_out is None):
+            workshop = opened_workshop(where, at_once=at_once, watch=watch)
+            spark = None if log is None else display.enter_context(SparkJobs(home).watched())
+            built, refs = built_in(workshop, spark)
+            if watch is not None:
+                workshop.note_load(watch)
     if as_json:
         emit(_shape(built))
     else:
@@ -139,10 +161,31 @@ def _printing_apart(home: Path) -> Iterator[Path | None]:
         yield log
 
 
-def opened_workshop(where: Where, *, at_once: int | None = 1) -> Workshop:
-    """The workshop on the definitions that a user names; `at_once` as `Workshop.opened`. Raises what loading raises."""
+def _workshop_of_note(home: Path, where: Where, selection: Selection) -> Workshop | None:
+    """A workshop without code if the definitions are those of the note, and all refs are live and need no duty (rule 8.9).
+
+    None if that is in doubt, or if an answer needs Dagster.
+    """
+    if (note := read_note(home, where)) is None or (engine := recorded_engine(home)) is None:
+        return None
+    queries = engine.queries
+    head, is_news = queries.events.news(_NEWS, note.seq)
+    is_new = is_news or queries.events.fingerprint(note.seq) != note.fingerprint
+    if is_new or head.at > engine.clock() or queries.planning.set_aside():
+        return None
+    refs = refs_of_names(queries, the_instance, selection.names, selection.only)
+    states = set(queries.canonical.states(refs).values())
+    return Workshop.without_code(engine) if states == {InstanceState.LIVE} else None
+
+
+def opened_workshop(where: Where, *, at_once: int | None = 1, watch: LoadWatch | None = None) -> Workshop:
+    """The workshop on the definitions that a user names, which load within `watch`; `at_once` as `Workshop.opened`.
+
+    Raises what loading raises.
+    """
     instance = the_instance()
-    locations = load_deployed(where)
+    with watch or nullcontext():
+        locations = load_deployed(where)
     workshop = Workshop.opened(instance, locations, at_once=at_once)
     warn(workshop.warnings)
     return workshop

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from databuild_dagster.data.dynamic_keys import dynamic_keys
 from databuild_dagster.data.home import HOME_VARIABLE, check_writable, store_url_of_home, the_home, warehouse_of_home
 from databuild_dagster.engine.log_time import clock_is_behind
 from databuild_dagster.store.errors import LogWentBack
@@ -87,25 +88,49 @@ def the_instance(home: Path | None = None) -> DagsterInstance:
 
 def the_engine() -> Engine:
     """The engine with Dagster's catalog behind it, for commands that change something."""
-    from databuild_dagster.engine.engine import Engine
-
     home = dagster_home()
-    url = store_url_of_home(home)
-    if url is None:
+    if (engine := recorded_engine(home)) is None:
         from databuild_dagster.bindings.registry.instance import engine_for
 
         engine = engine_for(the_instance(home))
-    else:
-        catalog = _LateCatalog(home)
-        engine = Engine(open_store(url, str(home)), cast("Catalog", catalog))
-        catalog.dataset_of = engine.queries.datasets.get
     _look_at_the_clock(engine.queries)
+    return engine
+
+
+def recorded_engine(home: Path) -> Engine | None:
+    """The engine without Dagster, whose catalog imports Dagster when it has to be asked; None if dagster.yaml moves the storage."""
+    from databuild_dagster.engine.engine import Engine
+
+    if (url := store_url_of_home(home)) is None:
+        return None
+    catalog = _LateCatalog(home)
+    engine = Engine(open_store(url, str(home)), cast("Catalog", catalog))
+    catalog.dataset_of = engine.queries.datasets.get
     return engine
 
 
 def the_catalog() -> Catalog:
     """Dagster's catalog alone, for a command that only asks whether a key is a partition."""
     return cast("Catalog", _LateCatalog(dagster_home()))
+
+
+class HomeInstance:
+    """Dagster's instance, opened by the first use of anything but the keys of dynamic partitions in the home's own file."""
+
+    def keys_of_home(self, name: str) -> Sequence[str] | None:
+        """The keys of dynamic partitions; None if only Dagster can read them."""
+        return dynamic_keys(dagster_home(), name)
+
+    def get_dynamic_partitions(self, name: str) -> Sequence[str]:
+        keys = self.keys_of_home(name)
+        return self._opened.get_dynamic_partitions(name) if keys is None else keys
+
+    @cached_property
+    def _opened(self) -> DagsterInstance:
+        return the_instance()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened, name)
 
 
 class _LateCatalog:
@@ -116,6 +141,8 @@ class _LateCatalog:
         self.dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
         #: By definition, the keys of each dimension that surely exist.
         self._keys: dict[str, Sequence[Keys]] = {}
+        #: By name, the dynamic keys in the home's own file.
+        self._dynamic: dict[str, frozenset[str]] = {}
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         """None for a partition that surely exists; Dagster's catalog judges every other partition."""
@@ -124,10 +151,14 @@ class _LateCatalog:
         return self._dagster.why_not(dataset, partition_key)
 
     def _surely_has(self, dataset: DatasetSpec, partition_key: str | None) -> bool:
-        from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plainly_has
+        from databuild_dagster.bindings.registry.plain_keys import dynamic_name, plain_dimensions, plainly_has
 
         if (text := dataset.partitions) is None or partition_key is None:
             return text is partition_key
+        if (name := dynamic_name(text)) is not None:
+            if name not in self._dynamic:
+                self._dynamic[name] = frozenset(dynamic_keys(self._home, name) or ())
+            return partition_key in self._dynamic[name]
         if text not in self._keys:
             self._keys[text] = plain_dimensions(text, time.time()) or ()
         return plainly_has(self._keys[text], partition_key)

@@ -13,7 +13,7 @@ import click
 from databuild_dagster.calls.status import NAMES, AssetStatus, OpenWant, status_of
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, shown, table
-from databuild_dagster.cli.state import the_engine, the_instance
+from databuild_dagster.cli.state import HomeInstance, the_engine
 from databuild_dagster.engine.wording import json_of, when
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.wording import one_line, typed
@@ -30,7 +30,7 @@ def status(as_json: bool) -> None:
     A waiting ref waits for inputs or for its retry. The failed refs include those with a failed input. Wants that job runs
     recorded for their inputs are left out.
     """
-    found, parts = status_of(the_engine(), the_instance)
+    found, parts = status_of(the_engine(), HomeInstance)
     assets, orchestrators = found.assets, found.orchestrators
     if as_json:
         emit({**json_of(found), **{field: part.shape for field, part in parts.items()}})

@@ -7,6 +7,7 @@ store must not wait for Dagster's import.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from pwd import getpwuid
@@ -212,7 +213,12 @@ def sqlite_url(directory: Path) -> str:
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
 
-def _configures_storage(path: Path) -> bool:
+def moves_events(home: Path) -> bool:
+    """Whether dagster.yaml may place Dagster's events, and its dynamic partitions with them, outside the home. Raises `BadHome`."""
+    return _configures_storage(home / "dagster.yaml", _STORAGE_SECTIONS | {"event_log_storage"})
+
+
+def _configures_storage(path: Path, sections: Collection[str] = _STORAGE_SECTIONS) -> bool:
     """Raises `BadHome`."""
     if not path.exists():
         return False
@@ -220,4 +226,4 @@ def _configures_storage(path: Path) -> bool:
         settings = read_yaml(path)
     except BadYaml as error:
         raise BadHome(f"{path} cannot be read as YAML: {error}; correct it.") from error
-    return isinstance(settings, dict) and not _STORAGE_SECTIONS.isdisjoint(settings)
+    return isinstance(settings, dict) and not settings.keys().isdisjoint(sections)

@@ -12,7 +12,7 @@ from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.cli import init
 from databuild_dagster.data.home import SETTINGS as SETTINGS_OF_A_HOME
 from databuild_dagster.feature import built_in
-from tests.support.project import Project
+from tests.support.project import DEFINITIONS, Project
 
 DAY = "orders@2024-01-29"
 
@@ -24,6 +24,15 @@ code = run(sys.argv[1:])
 names = ("dagster", "deltalake", "pandas", "pyiceberg", "pyspark", "rich", "sqlalchemy")
 print(code, [name for name in names if name in sys.modules])
 """
+
+
+DYNAMIC = """
+@databuild_asset(partitions_def=dg.DynamicPartitionsDefinition(name="stores"))
+def sales_of() -> pd.DataFrame:
+    return pd.DataFrame({"sales": [1.0]})
+
+
+defs = build_definitions([sales_of, """
 
 
 def imported_by(project: Project, *arguments: str) -> str:
@@ -40,7 +49,10 @@ def imported_by(project: Project, *arguments: str) -> str:
 
 @pytest.mark.long("only a new process shows what a command imports")
 def test_a_command_on_what_is_recorded_imports_no_dagster_and_no_sqlalchemy(project: Project) -> None:
+    project.define(DEFINITIONS.replace("defs = build_definitions([", DYNAMIC))
     project.build(DAY)
+    with open_instance(project.home) as instance:
+        instance.add_dynamic_partitions("stores", ["north"])
 
     assert imported_by(project, "--help") == "0 []"
     for command in (
@@ -49,6 +61,7 @@ def test_a_command_on_what_is_recorded_imports_no_dagster_and_no_sqlalchemy(proj
         ["want", "list"],
         ["want", "create", DAY],
         ["status"],
+        ["want", "create", "sales_of@north"],
         ["job-run", "list"],
         *([["gc"]] if "clean" in {feature.name for feature in built_in()} else []),
     ):

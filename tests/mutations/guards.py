@@ -42,6 +42,7 @@ CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
 CYCLES = "tests/model/decide/test_misses_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
+DYNAMIC_KEYS = "tests/data/test_dynamic_keys.py"
 DUE = "tests/engine/test_planning_due.py"
 EVENT_BATCHES = "tests/bindings/adapter/test_event_batches.py"
 ERASING = "tests/features/erase/test_erasing.py"
@@ -51,6 +52,7 @@ GAPS = "tests/features/lots/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
 KEEPING = "tests/model/fold/test_standing_keeping.py"
 LEDGER = "tests/store/test_ledger.py"
+LOAD_NOTE = "tests/bindings/local/test_load_note.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
 
 LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
@@ -59,6 +61,7 @@ LOT_PARTS = "tests/features/lots/parts/test_lot_parts.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_outcomes_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
+NOTED = "tests/cli/test_build_noted.py"
 OUTAGES = "tests/engine/test_outages.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 CUT = "tests/engine/test_engine_cut_commits.py"
@@ -2486,5 +2489,77 @@ GUARDS = (
         "<td>{escape(_text(cell))}</td>",
         "<td>{_text(cell)}</td>",
         ("tests/bindings/local/test_result.py",),
+    ),
+    Guard(
+        "a load counts as known after its file changed",
+        "8.9",
+        "bindings/local/load_note.py",
+        "    same = noted[:4] == (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)",
+        "    same = True",
+        (LOAD_NOTE + "::test_a_load_is_not_known_after_a_change",),
+    ),
+    Guard(
+        "a load counts as known after a module appeared",
+        "8.9",
+        "bindings/local/load_note.py",
+        "(stat_of(path) or noted)[4] == noted[4]",
+        "True",
+        (LOAD_NOTE + "::test_a_load_is_not_known_after_a_change",),
+    ),
+    Guard(
+        "a load counts as known after an optional file appeared",
+        "8.9",
+        "bindings/local/load_note.py",
+        "    if noted is None:\n        return False",
+        "    if noted is None:\n        return True",
+        (LOAD_NOTE + "::test_a_file_that_was_not_there_is_an_input",),
+    ),
+    Guard(
+        "a load counts as known in another environment",
+        "8.9",
+        "bindings/local/load_note.py",
+        "    if note.surroundings != _surroundings(named):",
+        "    if False:",
+        (LOAD_NOTE + "::test_a_load_is_not_known_in_another_environment",),
+    ),
+    Guard(
+        "a load counts as known that asked a process",
+        "8.9",
+        "bindings/local/load_note.py",
+        "doubts = [*sorted(self._doubts), *changed, *names]",
+        "doubts = [*changed, *names]",
+        (LOAD_NOTE + "::test_a_load_with_an_input_that_has_no_stat_is_not_known",),
+    ),
+    Guard(
+        "a load counts as known that read a clock",
+        "8.9",
+        "bindings/local/load_note.py",
+        "doubts = [*sorted(self._doubts), *changed, *names]",
+        "doubts = [*sorted(self._doubts), *changed]",
+        (LOAD_NOTE + "::test_a_load_with_an_input_that_has_no_stat_is_not_known",),
+    ),
+    Guard(
+        "a load counts as known whose file changed meanwhile",
+        "8.9",
+        "bindings/local/load_note.py",
+        "doubts = [*sorted(self._doubts), *changed, *names]",
+        "doubts = [*sorted(self._doubts), *names]",
+        (LOAD_NOTE + "::test_a_load_with_an_input_that_has_no_stat_is_not_known",),
+    ),
+    Guard(
+        "a build without a load leaves the work of a taint",
+        "8.9",
+        "cli/build.py",
+        "    if is_news or queries",
+        "    if queries",
+        (NOTED + "::test_a_build_of_live_refs_imports_dagster_only_for_what_may_have_changed",),
+    ),
+    Guard(
+        "keys of dynamic partitions are read from a file that Dagster does not use",
+        "5.7",
+        "data/dynamic_keys.py",
+        "    if moves_events(home):",
+        "    if False:",
+        (DYNAMIC_KEYS,),
     ),
 )

@@ -66,14 +66,17 @@ class _Painted(Cursor, frozen=True, kw_only=True):
 @apart("taints could not be shown in Dagster")
 def paint_taints(
     instance: DagsterInstance, location: str, datasets: Collection[DatasetSpec], *, head: int | None = None
-) -> None:
-    """Bring Dagster up to date with the taints of a location's datasets. Errors are logged: taints are only shown."""
+) -> bool | None:
+    """Bring Dagster up to date with the taints of a location's datasets; returns whether it is.
+
+    Errors are logged, because taints are only shown; then it returns None.
+    """
     engine = engine_for(instance)
     again = _to_clear_again(engine)
     clear_cached_status(instance, [again.pop() for _ in range(len(again))])
     follower = LogFollower(engine, f"taints_painted/{location}", _Painted, DagsterCursors(instance), head=head)
     if follower.is_at_end:
-        return
+        return True
     ours = {spec.asset for spec in datasets if not spec.kind.is_foreign}
     # A boundary's taints are red as well, but it declares no check that could have a verdict.
     checked = {spec.asset for spec in datasets if spec.kind is DatasetKind.OURS}
@@ -113,8 +116,9 @@ def paint_taints(
     report_tainted(instance, {asset: (count, found[asset][1][:MAX_NAMED]) for asset, count in reported.items()})
     known = {asset: count for asset, count in cursor.tainted.items() if asset in checked}
     follower.keep(_Painted(seq, tainted=known | reported, upstream=red_upstream))
-    if reported.keys() >= to_report:
+    if is_all := reported.keys() >= to_report:
         follower.rest(seq)
+    return is_all
 
 
 def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[Ref]) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun, RepositoryDefinition
 
     from databuild_dagster.bindings.authoring.location import CodeLocation
+    from databuild_dagster.bindings.local.load_note import LoadWatch
     from databuild_dagster.bindings.orchestration.duties import Beside, Place
     from databuild_dagster.bindings.orchestration.side_ticks import SideReport
     from databuild_dagster.engine.ports import LaunchOrder
@@ -107,6 +108,8 @@ class Workshop:
     warnings: tuple[str, ...] = ()
     #: Whether Dagster's lines are printed: there is a file for them.
     has_log: bool = False
+    #: The last event of a build whose duties at its end left nothing to do; None before, and otherwise.
+    finished_at: int | None = None
     #: Threads that do the work of duties while launches run, by location and duty.
     _beside: dict[tuple[str, str], Beside] = field(default_factory=dict)
 
@@ -134,6 +137,12 @@ class Workshop:
         registered = register_all(engine, locations)
         launches = Launches(instance, at_once_of(instance, locations) if at_once is None else at_once)
         return cls(instance, engine, locations, registered.datasets, launches, warnings=registered.warnings)
+
+    @classmethod
+    def without_code(cls, engine: Engine) -> Workshop:
+        """A workshop that records wants, waits for what other processes build, and builds nothing. It imports no Dagster."""
+        instance = cast("DagsterInstance", None)
+        return cls(instance, engine, [], {}, Launches(instance))
 
     def tick(
         self,
@@ -176,21 +185,38 @@ class Workshop:
                 self.launches.begin(location.repository, order, "DEBUG" if self.has_log else QUIET)
         return whole
 
-    def finish_duties(self, *, is_cut_short: bool = False) -> None:
+    def finish_duties(self, *, is_cut_short: bool = False) -> bool:
         """Do what is left of the duties that the next tick would do, because no tick of this process follows.
 
-        Each gets some time, and little if the build was cut short.
+        Each gets some time, and little if the build was cut short. Returns True if nothing is left for the next tick.
         """
+        if not self.locations:
+            return False
         from databuild_dagster.bindings.orchestration.duties import CUT_SHORT_SECONDS, duties
 
         seconds = CUT_SHORT_SECONDS if is_cut_short else None
+        is_all = not is_cut_short
         for location in self.locations:
             place = self._place(location)
             for duty in duties():
                 if (beside := self._beside.pop((place.deployment.location, duty.name), None)) is not None:
                     beside.finish(seconds)
+                    is_all = False
                 elif duty.finish is not None:
-                    duty.finish(place, seconds)
+                    is_all = duty.finish(place, seconds) is True and is_all
+        return is_all
+
+    def note_load(self, watch: LoadWatch) -> None:
+        """Note the load of the locations for later commands, if it registered them as they are and the duties have ended."""
+        from databuild_dagster.bindings.declare.asset_spec import body_of
+
+        # Another process may have registered meanwhile.
+        is_registered = not self.warnings and self.engine.queries.datasets.all() == self.datasets
+        if self.finished_at is not None and is_registered:
+            graphs = (location.repository.asset_graph for location in self.locations)
+            bodies = (body_of(assets_def) for graph in graphs for assets_def in graph.assets_defs)
+            functions = [body.function for body in bodies if body is not None]
+            watch.write(functions, self.finished_at, self.engine.queries.events.fingerprint(self.finished_at))
 
     def leave_duties(self) -> None:
         """End the threads that work for duties; the next tick does what is left."""
@@ -326,13 +352,14 @@ def build_refs(
 
     Raises `DatabuildError` before anything is recorded, and `Stopped` afterwards.
     """
-    from databuild_dagster.bindings.authoring.preflight import prepare_machine
-
     engine = workshop.engine
     refs = [ref for want in command.wants for ref in want]
     failed = [ref for ref, state in engine.queries.canonical.states(refs).items() if state in FAILING] if retry else []
     rebuild = command.rebuild or command.fresh or bool(failed)
-    prepare_machine(workshop.instance, workshop.locations, workshop.datasets.values(), refs, rebuild=rebuild)
+    if workshop.locations:
+        from databuild_dagster.bindings.authoring.preflight import prepare_machine
+
+        prepare_machine(workshop.instance, workshop.locations, workshop.datasets.values(), refs, rebuild=rebuild)
     if failed:
         engine.handle(RetryRefs(refs=tuple(failed), reason="databuild build --retry"), actor=this_user())
     outcome = engine.handle(command, actor=this_user())
@@ -373,7 +400,8 @@ def _build(
     is_cut_short = course.interrupted or course.timed_out is not None
     # Ctrl-C ends this wait alone: the refs are what they are, and the next tick writes what is left.
     with suppress(KeyboardInterrupt):
-        workshop.finish_duties(is_cut_short=is_cut_short)
+        if workshop.finish_duties(is_cut_short=is_cut_short):
+            workshop.finished_at = progress.tally.seq
     return result
 
 

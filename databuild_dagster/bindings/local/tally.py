@@ -63,7 +63,8 @@ class Tally:
         #: The job runs of this process that have ended.
         self.outcomes: dict[str, JobRunState] = {}
         self._queries = queries
-        self._seq = first_seq
+        #: The last event that was looked at.
+        self.seq = first_seq
         self._launch_of: dict[str, Launch] = {}
         #: Ref to the inputs that it missed, and to the other outputs of its job run.
         self._needs: dict[Ref, dict[Ref, None]] = {}
@@ -72,10 +73,10 @@ class Tally:
 
     def look(self) -> None:
         """Read the log from the last look on, then the states that may have changed."""
-        while page := self._queries.events.after(self._seq, PAGE):
+        while page := self._queries.events.after(self.seq, PAGE):
             for event in page:
                 self._apply(event)
-            self._seq = page[-1].seq
+            self.seq = page[-1].seq
             if len(page) < PAGE:
                 break
         for _ in range(MAX_LEVELS):

@@ -99,8 +99,11 @@ class Beside(Protocol):
 class Finish(Protocol):
     """What a build does for a duty at its end, because no tick of its process follows."""
 
-    def __call__(self, place: Place, seconds: float | None) -> object:
-        """Work for at most so many seconds, which are few after an interrupt. None leaves the bound to the duty."""
+    def __call__(self, place: Place, seconds: float | None) -> bool | None:
+        """Work for at most so many seconds, which are few after an interrupt. None leaves the bound to the duty.
+
+        Returns True if it left nothing to the next tick.
+        """
 
 
 @dataclass(frozen=True)
@@ -154,9 +157,9 @@ def _tend_held_runs(work: Work) -> None:
     tend_held_runs(work.instance, location=deployment.location, delegation_timeout_seconds=timeout_seconds)
 
 
-def _show_failures(place: Place, seconds: float | None) -> None:
+def _show_failures(place: Place, seconds: float | None) -> bool | None:
     """Paint once more at the end: the failure of the last launch has failed further refs upstream (rule 8.8)."""
-    paint_taints(place.instance, place.deployment.location, place.datasets)
+    return paint_taints(place.instance, place.deployment.location, place.datasets)
 
 
 #: The duties of the core.

@@ -125,6 +125,8 @@ def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:
         return [make_ref(dataset.asset, None)]
     if (keys := plain_keys(dataset.partitions, time.time())) is not None:
         return [make_ref(dataset.asset, key) for key in keys]
+    if (name := dynamic_name(dataset.partitions)) is not None:
+        return [make_ref(dataset.asset, key) for key in instance().get_dynamic_partitions(name)]
     from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
 
     return refs_of_dataset(dataset, LateInstance(instance))
@@ -134,10 +136,13 @@ def n_missing(dataset: DatasetSpec, recorded: Collection[Ref], instance: OpenIns
     """The number of existing partitions that are not among refs; dynamic ones are counted by Dagster's database."""
     if dataset.partitions is None or (name := dynamic_name(dataset.partitions)) is None:
         return sum(ref not in recorded for ref in existing_refs(dataset, instance))
+    opened = instance()
+    if hasattr(opened, "keys_of_home") and (keys := opened.keys_of_home(name)) is not None:
+        known = frozenset(_keys(recorded))
+        return sum(key not in known for key in keys)
     from databuild_dagster.bindings.adapter.dagster_private import existing_dynamic_partitions
     from databuild_dagster.bindings.adapter.dagster_storage import n_dynamic_partitions
 
-    opened = instance()
     return n_dynamic_partitions(opened, name) - len(existing_dynamic_partitions(opened, name, _keys(recorded)))
 
 

@@ -91,9 +91,9 @@ def _keep(work: Work) -> None:
     keep_copies(work.instance, work.deployment, work.datasets, head=work.head)
 
 
-def _finish(place: Place, seconds: float | None) -> None:
+def _finish(place: Place, seconds: float | None) -> bool | None:
     """What was built last is followed by no tick of the build; other tools are to find it all the same."""
-    keep_copies(place.instance, place.deployment, place.datasets)
+    return keep_copies(place.instance, place.deployment, place.datasets)
 
 
 def _beside(place: Place) -> CopiesBeside | None:

@@ -61,15 +61,15 @@ def publish_tables(
     wait_seconds: float,
     head: int | None = None,
     is_last: bool = False,
-) -> None:
-    """Bring the tables of a location's datasets up to date. An error is set aside, and a later tick tries again.
+) -> bool | None:
+    """Bring the tables of a location's datasets up to date; returns whether all are. A later tick tries an error again.
 
     Tables that are not begun after `wait_seconds` are left to the next tick. With `is_last` no tick of this process follows, so
     the wait is also for tables that an earlier tick has begun.
     """
     published = [dataset for dataset in datasets if dataset.table]
     if not published:
-        return
+        return True
     engine = engine_for(instance)
     end = engine.queries.events.head().seq if head is None else head
     touches, cursors = Touches(engine.queries), DagsterCursors(instance)
@@ -99,6 +99,7 @@ def publish_tables(
         else:
             done.append(dataset.asset)
     reasons.record(failed, done, this_process())
+    return len(done) == len(published)
 
 
 def _published(
@@ -117,9 +118,9 @@ def _publish(work: Work) -> None:
     publish_tables(work.instance, work.deployment, work.datasets, wait_seconds=TICK_WAIT_SECONDS, head=work.head)
 
 
-def _finish(place: Place, seconds: float | None) -> None:
+def _finish(place: Place, seconds: float | None) -> bool | None:
     wait_seconds = BUILD_WAIT_SECONDS if seconds is None else seconds
-    publish_tables(place.instance, place.deployment, place.datasets, wait_seconds=wait_seconds, is_last=True)
+    return publish_tables(place.instance, place.deployment, place.datasets, wait_seconds=wait_seconds, is_last=True)
 
 
 def _report_checks(work: Work) -> None:

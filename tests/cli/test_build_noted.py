@@ -1,0 +1,108 @@
+"""A build of live refs answers without Dagster, and as it would with it (rule 8.9, decision 0065)."""
+
+import random
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from databuild_dagster.bindings.local.load_note import NAME
+from tests.support.project import Project
+
+DAYS = ["orders@2024-01-29", "orders@2024-01-30"]
+
+#: Runs a command, and says whether it needed Dagster.
+SCRIPT = """
+import sys
+from databuild_dagster.cli.main import run
+
+code = run(sys.argv[1:])
+print("dagster" in sys.modules, file=sys.stderr)
+sys.exit(code)
+"""
+#: What differs between two equal builds.
+OF_ONE_BUILD = re.compile(r'"(request_id|seconds|id|requester|expires_at)": ?[^,}\]]+|\d+\.\d+ s')
+
+
+class Ran(NamedTuple):
+    """A build in a process of its own: its exit code, what it printed, the events that it recorded, and if it needed Dagster."""
+
+    code: int
+    out: str
+    err: str
+    events: list[tuple[str, str]]
+    has_dagster: bool
+
+
+def build(project: Project, *arguments: str) -> Ran:
+    before = project.n_events()
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "build", *arguments],
+        cwd=project.folder,
+        # With byte code, a load takes 1 s less.
+        env=project.environment | {"PYTHONDONTWRITEBYTECODE": ""},
+        capture_output=True,
+        text=True,
+    )
+    *err, has_dagster = done.stderr.splitlines()
+    events = [(str(row[2]), OF_ONE_BUILD.sub("", str(row[6]))) for row in project.queries.events.raw(before)]
+    out, said = (OF_ONE_BUILD.sub("", text) for text in (done.stdout, "\n".join(err)))
+    return Ran(done.returncode, out, said, events, has_dagster == "True")
+
+
+@pytest.mark.long("only a new process shows what a command imports")
+def test_a_build_of_live_refs_imports_dagster_only_for_what_may_have_changed(project: Project) -> None:
+    # The assets leave files in the project's folder.
+    project.build(*DAYS)
+    first, again = build(project, *DAYS), build(project, *DAYS)
+    project.call("want", "create", "orders@2024-01-31")
+    wanted = build(project, DAYS[0])
+    project.call("taint", DAYS[0], "--reason", "wrong")
+    tainted, other = build(project, DAYS[1]), build(project, DAYS[1])
+    project.define((project.folder / "definitions.py").read_text() + "\n# other code\n")
+    edited = build(project, DAYS[1])
+
+    quick = {"again": again, "wanted": wanted, "other": other}
+    loaded = {"first": first, "tainted": tainted, "edited": edited}
+    assert [name for name, ran in (quick | loaded).items() if not ran.has_dagster] == list(quick)
+    assert {ran.code for ran in (quick | loaded).values()} == {0}
+
+
+ACTIONS = (
+    ["taint", DAYS[0], "--reason", "wrong"],
+    ["want", "create", "revenue@2024-02-01"],
+    ["pause", DAYS[1], "--reason", "why"],
+    ["resume", DAYS[1]],
+    ["tick"],
+    ["build", DAYS[0], "--rebuild"],
+    [],
+    [],
+)
+SELECTIONS = ([DAYS[0]], DAYS, ["orders@2024-01-29..2024-01-30"], ["orders", "--only", "live"], ["revenue@2024-01-01"])
+OPTIONS = ([], ["--json"], ["--comment", "mine", "--priority", "3"], ["--fail-fast", "--wide"])
+
+
+@pytest.mark.extended
+@pytest.mark.long("only a new process has imported no Dagster")
+def test_an_answer_without_dagster_is_the_answer_with_it(project: Project) -> None:
+    chance, n_quick = random.Random(3), 0
+    project.build("revenue@2024-01-01")
+    for _ in range(4):
+        if action := chance.choice(ACTIONS):
+            project.call(*action)
+            build(project, DAYS[0])
+        arguments = [*chance.choice(SELECTIONS), *chance.choice(OPTIONS)]
+
+        quick = build(project, *arguments)
+        if quick.has_dagster:
+            continue
+        (project.home / NAME).unlink()
+        loaded = build(project, *arguments)
+
+        n_quick += 1
+        assert loaded.has_dagster
+        assert quick[:4] == loaded[:4], arguments
+        assert quick.events
+    assert n_quick >= 2
