@@ -23,20 +23,11 @@ from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.command_ids import bare, with_fingerprint
 from databuild_dagster.model.errors import CommandIdUsed, DatabuildError
 from databuild_dagster.model.records import error_as_json
+from databuild_dagster.web import refusals
 from databuild_dagster.web.action import Action, By, Rehearsal
 from databuild_dagster.web.authority import MAX_NAME, Actor, Authority, check_is_opened
 from databuild_dagster.web.pages import DONE, Pages, page_paths
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTooLong, flag, is_true, read_fields, text
-from databuild_dagster.web.refusals import (
-    ActionRefused,
-    BadBody,
-    BodyTooLarge,
-    NoName,
-    OtherOrigin,
-    WrongMediaType,
-    names_a_place,
-    status_of,
-)
 from databuild_dagster.web.state import State
 
 MAX_COMMAND_ID: Final = 100
@@ -56,7 +47,7 @@ _CONTROL_NAMES: Final = frozenset(control.name for control in CONTROLS)
 _HTML: Final = "text/html"
 
 
-class BadCommandId(ActionRefused):
+class BadCommandId(refusals.ActionRefused):
     """The command_id of this action is not possible: it has at most {most} letters, digits, dots and hyphens."""
 
     status = HTTPStatus.BAD_REQUEST
@@ -105,10 +96,10 @@ class Acting:
             if controls["dry_run"]:
                 return await self._state.act(lambda: action.rehearsal(self._state, values, by.actor))
             answer = await self._state.act(lambda: action.act(self._state, values, by))
-        except OtherOrigin:
+        except refusals.OtherOrigin:
             raise
         except DatabuildError as error:
-            if not is_page or controls["csrf"] is None or names_a_place(error):
+            if not is_page or controls["csrf"] is None or refusals.names_a_place(error):
                 raise
             return await self._confirmation(action, request, own, controls, error)
         return self._sent_back(request, actor, by, controls["back"]) if is_page else answer
@@ -160,7 +151,7 @@ class Acting:
             command_id=_kept_id(controls, error) or new_id(),
         )
         of_rehearsal = HTTPStatus.OK if refused is None else getattr(refused, "status", HTTPStatus.BAD_REQUEST)
-        status = of_rehearsal if error is None else status_of(error)
+        status = of_rehearsal if error is None else refusals.status_of(error)
         response = Response(html, status, media_type=_HTML)
         self._authority.keep_session(request, response, session)
         return response
@@ -171,7 +162,7 @@ class Acting:
         try:
             return await self._state.act(lambda: action.rehearsal(self._state, form.values(), actor)), None
         except DatabuildError as refused:
-            if names_a_place(refused):
+            if refusals.names_a_place(refused):
                 raise
             return None, refused
 
@@ -179,7 +170,7 @@ class Acting:
         """The actor as far as it is known; raises `NoUserOfProxy`."""
         try:
             return self._authority.actor_of_page(request).text
-        except NoName:
+        except refusals.NoName:
             return "web"
 
 
@@ -249,7 +240,7 @@ def page_after(back: str | None, done: str | None) -> str:
         path, query = "/", ""
     try:
         fields = [field for field in parse_form(query) if field[0] != DONE.name]
-    except BadBody:
+    except refusals.BadBody:
         # The command may be done: its answer must be no refusal.
         path, fields = "/", []
     if done is not None:
@@ -275,24 +266,24 @@ async def read_body(request: Request, of_json: Set[str] = frozenset()) -> Fields
     """
     kind = media_type(request)
     if kind not in (FORM, JSON):
-        raise WrongMediaType(given=kind[:100])
+        raise refusals.WrongMediaType(given=kind[:100])
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdecimal() and (len(length) > 15 or int(length) > MAX_BODY_BYTES):
-        raise BodyTooLarge(most=MAX_BODY_BYTES)
+        raise refusals.BodyTooLarge(most=MAX_BODY_BYTES)
     try:
         async with asyncio.timeout(MAX_SECONDS):
             body = await _received(request)
     except ClientDisconnect:
-        raise BadBody(why="it ended too early") from None
+        raise refusals.BadBody(why="it ended too early") from None
     except TimeoutError:
-        raise BadBody(why=f"it did not come within {MAX_SECONDS} seconds") from None
+        raise refusals.BadBody(why=f"it did not come within {MAX_SECONDS} seconds") from None
     try:
         text = body.decode("utf-8")
         return parse_form(text) if kind == FORM else list(_of_json(text, of_json))
     except UnicodeDecodeError:
-        raise BadBody(why="it is not UTF-8") from None
+        raise refusals.BadBody(why="it is not UTF-8") from None
     except RecursionError:
-        raise BadBody(why="it is nested too deeply") from None
+        raise refusals.BadBody(why="it is nested too deeply") from None
 
 
 async def _received(request: Request) -> bytes:
@@ -300,7 +291,7 @@ async def _received(request: Request) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise BodyTooLarge(most=MAX_BODY_BYTES)
+            raise refusals.BodyTooLarge(most=MAX_BODY_BYTES)
     return bytes(body)
 
 
@@ -313,18 +304,18 @@ def parse_form(text: str) -> Fields:
     try:
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except UnicodeDecodeError:
-        raise BadBody(why="it is not UTF-8") from None
+        raise refusals.BadBody(why="it is not UTF-8") from None
     except ValueError:
-        raise BadBody(why=f"it has more than {MAX_FIELDS:,} fields") from None
+        raise refusals.BadBody(why=f"it has more than {MAX_FIELDS:,} fields") from None
 
 
 def _of_json(text: str, of_json: Set[str]) -> Iterator[tuple[str, str]]:
     try:
         pairs = json.loads(text, object_pairs_hook=_Pairs)
     except ValueError:
-        raise BadBody(why="it is no JSON") from None
+        raise refusals.BadBody(why="it is no JSON") from None
     if not isinstance(pairs, _Pairs):
-        raise BadBody(why="it is no JSON object")
+        raise refusals.BadBody(why="it is no JSON object")
     for name, value in pairs:
         if value is None:
             continue
@@ -332,7 +323,7 @@ def _of_json(text: str, of_json: Set[str]) -> Iterator[tuple[str, str]]:
             yield name, json.dumps(_plain(value))
         elif isinstance(value, list) and not isinstance(value, _Pairs):
             if not all(isinstance(one, str) for one in value):
-                raise BadBody(why=f"the list {name[:100]!r} may hold texts only")
+                raise refusals.BadBody(why=f"the list {name[:100]!r} may hold texts only")
             yield from ((name, one) for one in value)
         else:
             yield name, _text_of(value)

@@ -19,18 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from databuild_dagster.web.refusals import (
-    BadName,
-    NoCredentials,
-    NoName,
-    NoTokenConfigured,
-    NoUserOfProxy,
-    OtherOrigin,
-    ReadOnlyServer,
-    StalePage,
-    UnknownHost,
-    WrongToken,
-)
+from databuild_dagster.web import refusals
 from databuild_dagster.web.settings import Settings
 
 SESSION_COOKIE: Final = "databuild_session"
@@ -74,7 +63,7 @@ class Authority:
     def check_writable(self) -> None:
         """Raises `ReadOnlyServer`."""
         if self._settings.read_only:
-            raise ReadOnlyServer
+            raise refusals.ReadOnlyServer
 
     def actor(self, request: Request, csrf: str | None, name: str | None) -> Actor:
         """The actor of a request that may act. Raises a subclass of `ActionRefused`."""
@@ -83,7 +72,7 @@ class Authority:
             return self.actor_of_page(request, name)
         self._check_bearer(request)
         if not name:
-            raise NoName
+            raise refusals.NoName
         return Actor(f"api:{checked_name(name)} {UNVERIFIED}")
 
     def actor_of_page(self, request: Request, name: str | None = None) -> Actor:
@@ -93,11 +82,11 @@ class Authority:
             users = request.headers.getlist(header)
             # Two of them: one may be the client's own, which the proxy has left there.
             if len(users) != 1 or not users[0].strip():
-                raise NoUserOfProxy(header=header)
+                raise refusals.NoUserOfProxy(header=header)
             return Actor(f"web:{checked_name(_utf8(users[0]))}")
         typed = name or self.typed_name(request)
         if not typed:
-            raise NoName
+            raise refusals.NoName
         typed = checked_name(typed)
         return Actor(f"web:{typed} {UNVERIFIED}", typed)
 
@@ -105,7 +94,7 @@ class Authority:
         """The name in the cookie; empty if it is missing or not a valid name."""
         try:
             return checked_name(unquote(cookie_of(request, NAME_COOKIE), errors="strict"))
-        except (BadName, UnicodeDecodeError):
+        except (refusals.BadName, UnicodeDecodeError):
             return ""
 
     # The token of a page
@@ -142,21 +131,21 @@ class Authority:
         host = check_origin(request)
         # The login of a proxy is a cookie of the proxy's own name, which a browser sends to no other one.
         if self._settings.user_header is None and not is_known_host(host, self._settings.hosts):
-            raise UnknownHost(host=host[:MAX_NAME])
+            raise refusals.UnknownHost(host=host[:MAX_NAME])
         session = cookie_of(request, SESSION_COOKIE)
         if not session or not hmac.compare_digest(self._token_of(session).encode(), csrf.encode("utf-8", "replace")):
-            raise StalePage
+            raise refusals.StalePage
 
     def _check_bearer(self, request: Request) -> None:
         """Raises `NoCredentials`, `NoTokenConfigured`, `WrongToken`."""
         given = request.headers.get("authorization", "")
         if not given.lower().startswith(_BEARER):
-            raise NoCredentials
+            raise refusals.NoCredentials
         if self._settings.token is None:
-            raise NoTokenConfigured
+            raise refusals.NoTokenConfigured
         token = given[len(_BEARER) :].strip()
         if not hmac.compare_digest(self._settings.token.encode(), token.encode("utf-8", "replace")):
-            raise WrongToken
+            raise refusals.WrongToken
 
 
 def check_origin(request: Request) -> str:
@@ -166,11 +155,11 @@ def check_origin(request: Request) -> str:
     """
     site = request.headers.get("sec-fetch-site")
     if site not in (None, "same-origin"):
-        raise OtherOrigin(why=f"the browser calls it {site[:20]}")
+        raise refusals.OtherOrigin(why=f"the browser calls it {site[:20]}")
     origin = request.headers.get("origin")
     if origin is None:
         if site is None:
-            raise OtherOrigin(why="it names no origin")
+            raise refusals.OtherOrigin(why="it names no origin")
         return _host_of(request.headers.get("host", ""))
     # A page of another site cannot set the second header, which a proxy sets that replaces the first.
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None, ""}
@@ -179,7 +168,7 @@ def check_origin(request: Request) -> str:
     except ValueError:
         place = ""
     if place not in hosts:
-        raise OtherOrigin(why="its origin is not the host of this server")
+        raise refusals.OtherOrigin(why="its origin is not the host of this server")
     return _host_of(place)
 
 
@@ -209,7 +198,7 @@ def check_is_opened(request: Request) -> None:
     or by a script. Raises `OtherOrigin`."""
     is_opened = request.headers.get("sec-fetch-mode") in (None, "navigate")
     if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_opened:
-        raise OtherOrigin(why="a page of it loads this one without opening it")
+        raise refusals.OtherOrigin(why="a page of it loads this one without opening it")
 
 
 def cookie_of(request: Request, name: str) -> str:
@@ -235,7 +224,7 @@ def checked_name(name: str) -> str:
     """The name of a person or program as the log has it. Raises `BadName`."""
     found = name.strip()
     if not found or len(found) > MAX_NAME or not found.isprintable():
-        raise BadName(name=found[:MAX_NAME], why=f"it must be 1 to {MAX_NAME} printable characters")
+        raise refusals.BadName(name=found[:MAX_NAME], why=f"it must be 1 to {MAX_NAME} printable characters")
     if any(sign in found for sign in _NOT_IN_NAMES):
-        raise BadName(name=found, why="it must have no brackets")
+        raise refusals.BadName(name=found, why="it must have no brackets")
     return found
