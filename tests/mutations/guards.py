@@ -2363,12 +2363,12 @@ GUARDS = (
         (f"{EVENT_BATCHES}::test_a_batch_that_the_index_refuses_is_stored_one_by_one_and_once",),
     ),
     Guard(
-        "Dagster shows an asset's run of an earlier event of a batch",
+        "Dagster shows the first materialization of a batch as the latest",
         "6.9",
         "bindings/adapter/event_batches.py",
-        "in sorted(of_asset.values())",
-        "in sorted(of_asset.values(), reverse=True)",
-        (f"{EVENT_BATCHES}::test_batches_leave_the_files_that_events_one_by_one_leave",),
+        '[row["dagster_event_type"]] = at',
+        '.setdefault(row["dagster_event_type"], at)',
+        (f"{EVENT_BATCHES}::test_a_process_killed_within_a_batch_leaves_the_index_as_it_was",),
     ),
     Guard(
         "a web server over a log that went back is started again, and forgets what it saw",
