@@ -30,10 +30,10 @@ LIMITS: Final[Mapping[str, int]] = {
     "cli.read": 26_700,
     # 46,400 until then, and 47,800 until the build loop moved here from the command line.
     # 48,800 until the idle servers and their archive.
-    "core": 48_980,
+    "core": 48_970,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
     # the rest; health has 300, `build()` and its sisters in Python 700, idle Spark servers and their archive of classes 220.
-    "package": 84_910,
+    "package": 84_900,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")
