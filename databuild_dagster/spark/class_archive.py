@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,16 +25,14 @@ from databuild_dagster.spark.installed import JVM_OPTIONS, Java, cache_folder, f
 
 #: What builds do with Spark most: rows to files and back, through Spark Connect.
 _JOB: Final = """
-import tempfile
 from pyspark.sql import SparkSession
 
 session = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-with tempfile.TemporaryDirectory(prefix="databuild-classes-") as folder:
-    for number in range(3):
-        rows = session.range(100).selectExpr("id", "id % 3 AS kind")
-        rows.groupBy("kind").count().write.mode("overwrite").partitionBy("kind").parquet(folder)
-        session.read.parquet(folder).join(rows, "kind").orderBy("id").collect()
-        session.createDataFrame([(number, "a")], "id long, word string").filter("word = 'a'").collect()
+for number in range(3):
+    rows = session.range(100).selectExpr("id", "id % 3 AS kind")
+    rows.groupBy("kind").count().write.mode("overwrite").partitionBy("kind").parquet("rows")
+    session.read.parquet("rows").join(rows, "kind").orderBy("id").collect()
+    session.createDataFrame([(number, "a")], "id long, word string").filter("word = 'a'").collect()
 session.stop()
 """
 #: The job gives way to all other work.
@@ -72,25 +71,22 @@ def write_archive(archive: Path, options: str = "") -> None:
         JVM_OPTIONS: f'{options} "-XX:ArchiveClassesAtExit={written}"'.strip(),
         "JAVA_HOME": find_java().home,
     }
-    job = subprocess.Popen(
-        [sys.executable, "-c", _JOB],
-        cwd=archive.parent,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        # The JVM has these pipes, too: both processes have ended then.
-        _, error = job.communicate(timeout=MAX_SECONDS)
-        if job.returncode:
-            raise subprocess.CalledProcessError(job.returncode, job.args, stderr=error)
-        written.touch()
-        written.replace(archive)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
-        written.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="databuild-classes-") as folder:
+        command = [sys.executable, "-c", _JOB]
+        job = subprocess.Popen(
+            command, cwd=folder, env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            # The JVM has these pipes, too: both processes have ended then.
+            _, error = job.communicate(timeout=MAX_SECONDS)
+            if job.returncode:
+                raise subprocess.CalledProcessError(job.returncode, command, stderr=error)
+            written.touch()
+            written.replace(archive)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            written.unlink(missing_ok=True)
 
 
 #: Variables that would make a server a client.
