@@ -4,8 +4,6 @@ A dataset of more than `MAX_CELLS` partitions is shown by the day, the month or 
 that begin with no date have no such levels, so they come in pages.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

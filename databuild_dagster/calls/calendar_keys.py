@@ -4,8 +4,6 @@ A year of five minutes has 105,120 keys, whose texts take a third of a second, a
 the same keys exist and questions come; a million keys take 100 MB.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Hashable
 from threading import Lock

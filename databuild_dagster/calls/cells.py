@@ -1,7 +1,5 @@
 """A value of a row as JSON has it, and as a line of text."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import decimal

@@ -1,7 +1,5 @@
 """The files and columns of an instance, without the place where they are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 

@@ -1,7 +1,5 @@
 """The plan of a build as JSON has it (rules 8.6, 15)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final

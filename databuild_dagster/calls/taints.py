@@ -1,7 +1,5 @@
 """Taints, reverts and their dry run as JSON has them (rules 15, 7)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 

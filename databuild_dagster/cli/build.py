@@ -1,7 +1,5 @@
 """`databuild build`: the orchestrator's ticks in this process, no daemon needed."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`databuild taint`, `untaint`, `revert`, `retry`, `pause`, `resume`: what not to trust or launch, and what to do (rules 7, 6.6, 6.13)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import click

@@ -1,7 +1,5 @@
 """`databuild history REF`: every instance of a ref, with who asked for it and why it ended (rules 3.2, 4.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

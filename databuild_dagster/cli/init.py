@@ -3,8 +3,6 @@
 Nothing is written before it is known that all of it may be, and what a failing disk leaves half made is removed.
 """
 
-from __future__ import annotations
-
 import keyword
 import os
 import re

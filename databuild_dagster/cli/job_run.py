@@ -1,7 +1,5 @@
 """`databuild job-run …`: list, show and cancel job runs (rules 6)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import click

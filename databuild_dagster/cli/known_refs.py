@@ -1,7 +1,5 @@
 """A ref that a person typed: its canonical instance, or why no partition has that name."""
 
-from __future__ import annotations
-
 from databuild_dagster.cli.state import the_catalog
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import UnknownPartition

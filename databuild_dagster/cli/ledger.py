@@ -1,7 +1,5 @@
 """`databuild ledger list`: what each request got, and who built it (rules 8)."""
 
-from __future__ import annotations
-
 import click
 
 from databuild_dagster.cli.known_refs import canonical_of

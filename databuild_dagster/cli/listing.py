@@ -1,7 +1,5 @@
 """Options of commands that list what happened, and the lines of a record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any

@@ -1,7 +1,5 @@
 """`databuild location …`: which code locations have registered what. Loads no user code."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import click

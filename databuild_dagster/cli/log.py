@@ -1,7 +1,5 @@
 """`databuild log …`: the event log, the tables made from it, and the log as a file (rules 3, 3.12)."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -3,8 +3,6 @@
 Subcommands are imported when they are called, so that `databuild show` waits neither for Dagster nor for Spark.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import json

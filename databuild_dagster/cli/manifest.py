@@ -1,7 +1,5 @@
 """`databuild manifest`: what an instance holds, as its record says it, and what such a record may say (rule 10.2)."""
 
-from __future__ import annotations
-
 import json
 
 import click

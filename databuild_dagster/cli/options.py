@@ -1,7 +1,5 @@
 """Options that commands share."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Values for people, as a table or a sentence, and for programs, as JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """How the process of a command ends: its exit codes, and streams that break (rules 15)."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import os

@@ -1,7 +1,5 @@
 """`databuild read REFS`: the rows of what readers see, without Spark."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """`databuild spark status|stop`: the shared local Spark server of the home."""
 
-from __future__ import annotations
-
 import click
 
 from databuild_dagster.cli.options import common, tabular

@@ -3,8 +3,6 @@
 It loads no user code. Dagster is imported only to count the partitions of an unusual definition, such as a dynamic one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """`databuild want …`: record, list, show and take back wants (rules 5); and `explain`: why a ref or want is not being built."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -3,8 +3,6 @@
 Dagster's web server has the pages of databuild inside, at /databuild.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

@@ -6,8 +6,6 @@ instance at the decision, and the manifest: the next look finds the manifest and
 instance, the manifest's event is refused (`CanonicalMoved`), and the next clean-up removes the manifest (rule 10.8).
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from hashlib import sha256
 

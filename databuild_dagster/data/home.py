@@ -4,8 +4,6 @@
 store must not wait for Dagster's import.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from contextlib import suppress

@@ -4,8 +4,6 @@ A root inside the home is the home's own. Any other root has a marker with the i
 store has the same id and a different place; it removes nothing there until `take_over` gives it an id of its own.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable
 from functools import cached_property

@@ -5,8 +5,6 @@ with any number of orchestrators and crashes. A process also remembers its own p
 a single question; and the arcs that it followed there, because an arc that comes back continues from its own place.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial

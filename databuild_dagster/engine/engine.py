@@ -1,7 +1,5 @@
 """Every change goes through `Engine.handle`: a command becomes events and state in a transaction, or is refused (rule 3.3)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress

@@ -5,8 +5,6 @@ On a different machine, or where the system does not name the boot, the lease de
 the database's indexes grow at their end.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import random

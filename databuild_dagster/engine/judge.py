@@ -7,8 +7,6 @@ but their own earlier times, so no wrong clock ends a lease. After a break betwe
 the process was stopped, or the store could not be read, and then no heartbeat could change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import NamedTuple

@@ -17,8 +17,6 @@ The lower pace lets the clock catch up. Each tick notes the time beside the hear
 that their wants do not expire at birth. Heartbeats, Dagster's records and files use the machine's clock.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple

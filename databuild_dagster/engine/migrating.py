@@ -4,8 +4,6 @@ A process that works sends heartbeats: a launch, an executor, an orchestrator. E
 of its launch, whose row names the process.
 """
 
-from __future__ import annotations
-
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import ORCHESTRATOR

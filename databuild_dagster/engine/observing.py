@@ -3,8 +3,6 @@
 A materialization is an arrival, a failure after it a taint; so waiting, lineage and wants handle a single kind of ref.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from databuild_dagster.engine.engine import Engine, Outcome

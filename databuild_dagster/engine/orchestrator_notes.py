@@ -5,8 +5,6 @@ notes. The same place has where the pages of databuild are, as the web server th
 is a path without a host: a person reads a link in Dagster's pages, which are at the same address.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import asdict

@@ -4,8 +4,6 @@ An outage begins with a job run that failed by it, and ends with a probe that pa
 way. Both are subjects that are set aside (rule 11.7), so the log, `status`, `explain` and the pages know them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ The event that makes an instance live publishes it. An instance that is live aga
 published before.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import NamedTuple

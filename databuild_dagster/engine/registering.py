@@ -10,8 +10,6 @@ new definition is recorded, the builds of such partitions are canceled, and thei
 between leaves the old definition, and the next process continues.
 """
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping

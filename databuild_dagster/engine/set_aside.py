@@ -7,8 +7,6 @@ A ref or an arc that raised several times in a row rests for a growing time, so 
 that begins, or that sees a new registration, tries all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property

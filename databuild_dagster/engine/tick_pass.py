@@ -1,7 +1,5 @@
 """The arguments of a pass of the orchestrator, and its limits (rule 11.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Times, durations and pauses as people write and read them, and records in JSON (rules 15)."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal

@@ -3,8 +3,6 @@
 The core uses these types for type checks only, never at run time. The rows of the features have the meaning of each option.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 

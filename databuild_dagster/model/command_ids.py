@@ -4,8 +4,6 @@ An id may carry a fingerprint of what is asked: `ID#=FINGERPRINT`. The first eve
 same id with a different request is refused. An id without a fingerprint names its command for every request.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The commands of the engine: imperatives that `decide` turns into events or refuses (rule 3.3)."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -13,8 +13,6 @@
 As for a CHECK of SQL, null offends only `not_null`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import warnings

@@ -3,8 +3,6 @@
 The claim of a Dagster run, a new want and `check_build_coordination` ask `answer_of`, so they cannot disagree.
 """
 
-from __future__ import annotations
-
 from databuild_dagster.model.machine import Label, Machine, Move
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState

@@ -3,8 +3,6 @@
 Partition definitions and mappings are opaque texts: the floor that knows Dagster writes and reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache

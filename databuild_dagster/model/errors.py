@@ -4,8 +4,6 @@ The docstring of a class is its message, with the facts as fields; `hint` says w
 user, reads again and retries after `Conflict`, has nothing to look at after `NotFound`; `IllegalMove` is our own bug.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ An event carries a decision, with every id and time that the fold needs. Facts a
 with many entries. The stored name of an event is its tag, not the name of its class.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, get_args
 
 import msgspec

@@ -1,7 +1,5 @@
 """The loggers of the package: no record of theirs holds a secret, its exception's text included."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ reaction to it, and their outcome is the row's `on`. That keeps replay a lookup.
 the same case, a state that no row leads to, a state without a way out that is not final.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from enum import Enum, StrEnum
 from typing import Generic, NamedTuple, TypeVar

@@ -4,8 +4,6 @@ A column is a fact about a ref. A row leaves out the facts that do not matter to
 decides each combination of facts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import Enum
 from itertools import product

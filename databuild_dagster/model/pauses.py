@@ -1,7 +1,5 @@
 """The pause that keeps a ref from being launched, if any (rule 6.13). Every door asks here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 

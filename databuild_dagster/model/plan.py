@@ -7,8 +7,6 @@ A job with several outputs may be between other jobs: an output is an input of a
 the graph once for each level, since a single job run could not build both.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A noun is declared once, as a `msgspec.Struct`. Its fields in their order are its JSON; a field that a table shows has a `Column`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_type_hints
 

@@ -5,8 +5,6 @@ Every message, log line, event, repr and tick that quotes a url, an option, a he
 with `keep_secret` by the code that reads it.
 """
 
-from __future__ import annotations
-
 import re
 import traceback
 from base64 import b64encode, urlsafe_b64encode

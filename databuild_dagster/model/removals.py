@@ -5,8 +5,6 @@ and tainted data. The first rule that fits is the reason why an instance stays. 
 number and age. The transaction that records a removal applies the rules again, because a revert may have come since.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ four times dearer. They are msgspec structs, which are made and taken apart in a
 and hold only plain values, so that the garbage collector need not look at them.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec

@@ -1,7 +1,5 @@
 """Texts that select refs: `ASSET@FROM..TO`, `ASSET@*`, and states (rule 2.5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The subjects that a tick or an arrival sensor can set aside, and when two reasons are the same (rule 11.7)."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 

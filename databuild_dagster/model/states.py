@@ -7,8 +7,6 @@ The state of a lot whose dataset subscribes to other datasets (rule 10.5) is a v
 is stored nowhere.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from databuild_dagster.model.machine import Label, Machine, Move

@@ -4,8 +4,6 @@ A failure that is not the partition's own does not count against it, as long as 
 counts like any other. So no build is retried without end.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

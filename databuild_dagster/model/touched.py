@@ -4,8 +4,6 @@ Some events name refs by a job run, a taint or an instance, and so does the answ
 waits for inputs, or failed for them, is not touched by events of its inputs. `assert_never` demands a line for each new type.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple, assert_never, cast
 
 from databuild_dagster.model import events as e

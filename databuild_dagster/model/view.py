@@ -4,8 +4,6 @@ The store implements it. A lookup returns the rows that exist; links (a want nam
 of row ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import Protocol

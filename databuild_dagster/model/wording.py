@@ -1,7 +1,5 @@
 """Names and times as messages show them."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -6,8 +6,6 @@ imported before its first session, so here such a call makes a client's column o
 server take. A Python function is made again for the other kind when it is called there. PySpark cannot make a classic column of a
 client's: `failures` says so. (decision 0043)"""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps

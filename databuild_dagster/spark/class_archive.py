@@ -8,8 +8,6 @@ cannot write such a file, an empty one says so.
     python -m databuild_dagster.spark.class_archive FILE    # writes it, by a job of half a minute that gives way to all other work
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Whether something listens at a host and port, and answers; each question has a bound in seconds."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import ExitStack, suppress
 

@@ -1,7 +1,5 @@
 """Errors of Spark before or around a build; `failures` explains errors inside a build."""
 
-from __future__ import annotations
-
 from databuild_dagster.model.errors import DatabuildError, Refused
 
 

@@ -2,8 +2,6 @@
 
 Spark's own messages are pages long and end in Java; the useful part is the condition and its parameters."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -4,8 +4,6 @@ The process is beside each server. It ends the server while it holds the lock of
 waits for this lock, finds no server then, and starts one. In the first quiet minute it lets Spark's classes be archived.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Spark's launcher names on every command line, and then does not start. So Spark 
 leaves that option out.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

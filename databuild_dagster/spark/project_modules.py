@@ -5,8 +5,6 @@ or a cluster have no folder of the project: they lack the module. So the code of
 for this Python is sent as a name as before, because the workers have the same installed. A JVM of this process starts its workers
 in this process's environment, so there it is enough to name the folders (`workers_import_path`). (decision 0043)"""
 
-from __future__ import annotations
-
 import os
 import sys
 import sysconfig

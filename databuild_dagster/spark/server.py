@@ -13,8 +13,6 @@ a killed process leaves none. A process beside each server (`idle`) ends it when
 settings, refuses to start while the last server is stopping, needs 11 s instead of 6 (it sleeps in a shell script), and
 calls its file format and its way to stop internal."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

@@ -8,8 +8,6 @@ The url `sc://…` is a Spark Connect server, whose client has no JVM; every oth
 in a JVM of this process.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A small Spark server of a single process, for tests and scripts; it ends with the process, and its folder is removed."""
 
-from __future__ import annotations
-
 import atexit
 import fcntl
 import os

@@ -4,8 +4,6 @@ Each fault becomes a violation with a name, never a traceback: the store is dama
 result is wrong at once, so missing parts of the database are violations, too. `rebuild` makes them again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

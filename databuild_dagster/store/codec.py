@@ -1,7 +1,5 @@
 """Events to versioned JSON and back. A stored shape is permanent: upcasters raise old versions to the present version."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Errors of the database itself."""
 
-from __future__ import annotations
-
 from databuild_dagster.model.errors import DatabuildError, Refused
 
 

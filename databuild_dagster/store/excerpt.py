@@ -4,8 +4,6 @@ Two refs with equal appearances, around which are refs with equal appearances to
 its own, such as an open job run, a taint or a want that also names other refs, is *special*: it is like no other ref.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple

@@ -3,8 +3,6 @@
 Every statement needs them, and most processes make no table; so this module imports no SQLAlchemy, which `schema` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import Enum
 

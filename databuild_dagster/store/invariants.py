@@ -4,8 +4,6 @@ A query's first column is the entity, the second describes the fault. `rebuild.d
 know the disk check the rest of I7. Features have invariants of their own, which a caller passes in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple

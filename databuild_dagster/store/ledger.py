@@ -4,8 +4,6 @@ The table of delegations has the foreign builds of a request. The request's own 
 the common case, a request for missing refs, writes no row for the ledger.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any

@@ -5,8 +5,6 @@ the last event of each log that processes of a home have seen, for processes tha
 folder, so the file of the original has no effect there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Queries to the meta storage (rule 9.1). Each answer is consistent and has its revision."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter

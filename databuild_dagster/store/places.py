@@ -4,8 +4,6 @@ The home is the folder of the SQLite file. A copied or moved home then names its
 paths of a PostgreSQL store are recorded whole.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from msgspec.structs import replace

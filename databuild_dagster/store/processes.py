@@ -8,8 +8,6 @@
 A process that only waits to be reaped has ended. A reading of a process that this process may not see is None or False.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress

@@ -4,8 +4,6 @@
 them, and `as_it_was` shows the state after an earlier event.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

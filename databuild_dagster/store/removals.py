@@ -1,7 +1,5 @@
 """Queries of the clean-up: the facts about instances on which their removal depends (rule 10.8)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple

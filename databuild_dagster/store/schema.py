@@ -6,8 +6,6 @@ of them, because a commit costs the pages that it touches. A row id begins with 
 runs of a launch, and the instances of a job run, need no index either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum
 from types import NoneType

@@ -1,7 +1,5 @@
 """An event log with its projections: opening and refusing, transactions, consistent snapshots."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import re

@@ -6,8 +6,6 @@ relative to it, and PostgreSQL has no home (rule 3.10). An event is copied as it
 would make a different log.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

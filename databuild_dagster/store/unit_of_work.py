@@ -4,8 +4,6 @@ It lets the same transition function serve commands, rebuild and tests. Set-base
 which is five to fifteen times slower. Wants and the meta storage are here; `work` has the other subjects.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter

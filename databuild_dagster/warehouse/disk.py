@@ -3,8 +3,6 @@
 The module as a whole implements `storage.Storage`, which documents the functions.
 pyarrow and Spark open data files themselves."""
 
-from __future__ import annotations
-
 import errno
 import glob
 import hashlib

@@ -1,7 +1,5 @@
 """Errors of the warehouse's files."""
 
-from __future__ import annotations
-
 from databuild_dagster.model.errors import Conflict, DatabuildError, NotFound, Refused
 
 _REPAIR = "`databuild log check --deep --contents` names its ref, and the command that repairs it."

@@ -6,8 +6,6 @@
 An instance never changes and no file name is used twice, so a copy of the right size stays right. Files come in by a
 rename: two processes may fetch the same file at once. The whole cache may be deleted when no build runs."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import time

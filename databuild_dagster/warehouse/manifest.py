@@ -5,8 +5,6 @@ alone makes nothing visible: the event log says which instance readers see.
 
 Its JSON schema is made from the class and published beside this module, for tools that run none of our code."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """From an error of an object store's libraries to the sentence for a person: a type that says whether a retry may help."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto

@@ -9,8 +9,6 @@ folder, except for files of `../attempt=…`, which both list, and writes its ow
 folder is removed whole, after the engine has recorded how the next attempt ended; so each folder is complete by itself
 wherever a process dies. No `removed` manifest replaces it, because the event log never recorded that instance."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ Two instances of one ref may list the same file of an attempt, if a later job ru
 manifest goes first, or becomes `removed`, and the manifests of the other instances are read afterwards. A job run that takes
 files over writes its manifest first, and reads the earlier manifest afterwards. So the removal or the job run sees the other."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec

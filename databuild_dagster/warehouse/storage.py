@@ -3,8 +3,6 @@
 With both, a build writes to a staging folder of the local disk first. An object store's libraries are imported when a
 url is used."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -3,8 +3,6 @@
 Spark may be given such an attempt by its folder, with the partition key in the folders' names, where it would ask the store
 about each file of a list. A file that came later would be read too, so `check_unchanged` looks again (decision 0040)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The pages have a button for some actions, and a program may call each.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Final

@@ -5,8 +5,6 @@
 The functions answer in the shapes of `--json` (rules 15). The pages call only these functions.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Final

@@ -4,8 +4,6 @@ Its answers have headers that allow no other host's files, no inline script or s
 server announces where its pages are, so that builders link to them, now and every hour.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial

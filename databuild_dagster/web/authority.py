@@ -5,8 +5,6 @@ process: another site can neither read it nor guess it. The request must come fr
 host: for a browser, a page that lets its own name lead to this server has the same origin.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import socket

@@ -3,8 +3,6 @@
 The fields that are shortened keep their names. Beside them are the whole numbers, and whether anything is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, TypeVar
 

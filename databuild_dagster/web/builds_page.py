@@ -1,7 +1,5 @@
 """The page Builds: open and ended job runs, and the success rate and the durations of a job."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from databuild_dagster.model.states import JobRunState

@@ -1,7 +1,5 @@
 """Where the boxes and lines of a graph of instances are: a column for each level, by ref from top to bottom."""
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 BOX_WIDTH: Final = 250

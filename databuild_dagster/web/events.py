@@ -3,8 +3,6 @@
 Payloads stay on the command line (`databuild log events`), because they hold the paths of files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The graph of instances around an instance: its inputs and its consumers, now or at an earlier event (rule 4.6)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 

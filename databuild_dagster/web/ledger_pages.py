@@ -1,7 +1,5 @@
 """The urls and the page of the ledger: what each request joined or reused, and what that has spared."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """The page Now: similar entries share a line, so that a failure of a hundred partitions hides no other failure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """The OpenAPI document of the API, made from its table of routes and the types of the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 A page of the core links to a page of a feature only if that page exists (`has_page` in templates).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """The parameters of a url: their types, their bounds, and a sentence for an invalid value."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

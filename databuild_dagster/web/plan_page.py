@@ -3,8 +3,6 @@
 The questions and the effects come from the rows of the API (`PlanQuestions`): what a build does is the core's question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple

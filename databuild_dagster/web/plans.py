@@ -1,7 +1,5 @@
 """The url of the plan: what a build would do, for refs as a person types them."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any, Final
 

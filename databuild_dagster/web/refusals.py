@@ -2,8 +2,6 @@
 
 An error that names the place of a file or of a database is replaced for a page: the page says what is in trouble and not where."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import ClassVar, Final
 

@@ -4,8 +4,6 @@ Every value is escaped. The only markup that Python makes is that of sentences o
 times without a T: `<code>`, `<span>` and `<time>`, with the whole id in the title of its short form.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

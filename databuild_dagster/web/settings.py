@@ -1,7 +1,5 @@
 """Who may change the build state by the pages and the API: what `--read-only` and the environment of the web server say."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What features add to the Dagster definitions of a code location: jobs and sensors, and facts about its assets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Our resources have our own keys, so that the result merges with other Definition
 Definitions with executors do not merge.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping

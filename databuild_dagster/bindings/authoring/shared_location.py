@@ -4,8 +4,6 @@
 merged need the same objects. Components of a project share them in the same way.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Publishing handles each job run of a batch separately.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from threading import Lock

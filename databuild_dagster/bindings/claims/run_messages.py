@@ -1,7 +1,5 @@
 """The sentences in the log of a Dagster run about refs that other runs build; a step and a held run use the same."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple

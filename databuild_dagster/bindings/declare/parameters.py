@@ -4,8 +4,6 @@ Classes of Spark and pandas are recognized by their names, so that importing a f
 annotation is resolved in the scope of the function.
 """
 
-from __future__ import annotations
-
 import inspect
 import typing
 from collections.abc import Callable, Mapping

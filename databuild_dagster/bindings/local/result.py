@@ -1,7 +1,5 @@
 """Results as a prompt and a notebook show them: a sentence, a small table, and further sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

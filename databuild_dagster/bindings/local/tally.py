@@ -3,8 +3,6 @@
 A ref has one state, that of its canonical instance: a dep miss is no end, because the ref goes on when its inputs are live.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ by Dagster's rules: a schedule of every hour takes each existing time, both time
 the later time of an ambiguous one, and the end of a gap.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Ranges of partitions become refs, by the registered partitions definitions (rule 2.5). Loads no user code."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The waits of a build or a Dagster run: open job runs with their processes, the next retry, launches that have not begun."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from math import inf

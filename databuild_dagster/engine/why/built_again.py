@@ -1,7 +1,5 @@
 """Refs whose job run was canceled and that are built again all the same, with the command that prevents it (rule 6.10)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from databuild_dagster.engine.engine import Engine

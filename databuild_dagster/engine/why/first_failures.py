@@ -1,7 +1,5 @@
 """The failures behind refs, how many refs wait for their repair, and the command that opens all of them (rule 6.15)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 

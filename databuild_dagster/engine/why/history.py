@@ -1,7 +1,5 @@
 """The instances of a ref with who asked for each and why it ended, as JSON has them (rules 15, 4.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Final

@@ -1,7 +1,5 @@
 """Job runs as JSON has them: the matches of a filter, a job run with its outputs, canceled job runs (rules 15, 6.10)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Annotated, Final, NamedTuple

@@ -1,7 +1,5 @@
 """The ledger of requests and the metrics of jobs as JSON has them (rules 8, 15)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 

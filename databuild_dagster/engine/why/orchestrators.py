@@ -1,7 +1,5 @@
 """The orchestrators of code locations, outages and holds, with what waits behind them, as JSON has them (rules 15, 11.4, 6.17)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

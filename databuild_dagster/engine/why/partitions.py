@@ -1,7 +1,5 @@
 """What readers of a ref see, and the pauses of refs, as JSON has them (rules 15, 6.13)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Sequence
 from typing import Final

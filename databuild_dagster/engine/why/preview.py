@@ -8,8 +8,6 @@ dep miss by dep miss (rules 6.3-6.6), and its own function cuts due refs into la
 Reads the store, and foreign refs through `Foreign`; changes neither.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

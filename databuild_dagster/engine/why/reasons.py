@@ -1,7 +1,5 @@
 """The state of a ref in words, for plans and explanations. Everything is read in bulk, by key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain

@@ -5,8 +5,6 @@ names only the job run that missed an input, so the wants behind that job run ar
 the ledger has them (rule 8.1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ between the first and the last step, and the next clean-up finishes them.
 `model.removals` decides which data may be removed. Files that an instance lists by their whole path belong to other programs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`databuild gc`: data that no reader needs is shown, and removed with --yes (rule 10.8)."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ The manifest of an arrival is reported at once when its lot has a different inst
 (`arrival_ids`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The command line, the API and the pages answer in this shape. `a` is the first i
 what is added is in `b` alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """The urls and the pages that look closer: two instances compared, a receipt, a few rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any, Final

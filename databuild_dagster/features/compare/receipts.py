@@ -4,8 +4,6 @@ It is complete enough to build the instance again and compare. The command line 
 pages show the nearest instances, and name files below the folder of their instance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple

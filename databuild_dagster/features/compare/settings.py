@@ -1,7 +1,5 @@
 """`sample=True`: the option of an asset that lets the pages show a few of its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

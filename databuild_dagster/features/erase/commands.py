@@ -1,7 +1,5 @@
 """`databuild erase`: rows that match a condition leave a dataset for good; shown first, and done with --yes (rule 10.11)."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from typing import Any, Literal
 

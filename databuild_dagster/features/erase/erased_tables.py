@@ -5,8 +5,6 @@ Metadata has the smallest and largest value of each column of each file. In Iceb
 with an expired snapshot. In Delta they are in the versions of the log, from which the values of files that left are taken out.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from functools import partial

@@ -6,8 +6,6 @@ instance with such rows, as `cleaning` does. The last survey is the proof. The s
 because each survey begins from the log and the files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@
 | `outages` | | launches wait for Spark or the warehouse |
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final

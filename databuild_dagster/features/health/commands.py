@@ -1,7 +1,5 @@
 """`databuild health`: the checks as a table, and an exit code for monitors and probes."""
 
-from __future__ import annotations
-
 import click
 
 from databuild_dagster.cli.options import DURATION, tabular

@@ -1,7 +1,5 @@
 """`/databuild/health/live` and `/ready`: what Kubernetes asks a web server (rule 11.8)."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import Future
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """Arcs as JSON has them (rules 10.5, 15): chains of sources and subscribers, the lots of an arc, and late data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 

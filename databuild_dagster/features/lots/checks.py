@@ -1,7 +1,5 @@
 """The keys that other tools look at, compared with the log and repaired (rule 10.2)."""
 
-from __future__ import annotations
-
 from databuild_dagster.calls.contributions import Check, Checked, Repaired
 from databuild_dagster.features.lots.copies.lot_copies import repair_lot_copies, wrong_lot_copies
 from databuild_dagster.model.errors import DatabuildError

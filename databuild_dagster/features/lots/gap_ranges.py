@@ -3,8 +3,6 @@
 A page asks for a bounded range: the newest lots unless the range is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple

@@ -6,8 +6,6 @@ own. A waiting ref leads to its missing inputs, a never wanted lot of an arc to 
 to its declared inputs. Causes are followed to the first cause level by level, all lots at once, each ref once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The urls and the pages of arcs and of gaps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

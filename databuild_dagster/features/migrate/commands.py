@@ -1,7 +1,5 @@
 """`databuild migrate-project`: what to change in an existing Dagster project, asset by asset."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ loses no alert and repeats at most one. A failing alert is retried in the next t
 any other alert. All alerts of a tick share a time limit, because launches wait for the tick.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import urllib.request

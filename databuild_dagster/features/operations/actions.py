@@ -4,8 +4,6 @@ The web server has the types that databuild and installed packages provide. It l
 type that a code location registers is started on the command line; any operation can be canceled.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from databuild_dagster.bindings.building.deployment import Deployment

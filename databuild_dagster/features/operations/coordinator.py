@@ -3,8 +3,6 @@
 Any orchestrator may be it, by a lease for each dataset. Several at once do no harm: a single invoke at the end decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import inf
 from typing import Any, NamedTuple

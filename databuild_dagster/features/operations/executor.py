@@ -4,8 +4,6 @@
 gives it the workers that call the jobs' code. `beat` and `watch` may be called from any thread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice

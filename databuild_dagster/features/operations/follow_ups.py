@@ -3,8 +3,6 @@
 A single invoke removes an intent, starts its operation and writes the outcome, so no follow-up starts twice and none is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 The first question reads the keys of all running operations. Ended operations never change, so their entries are read once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import Lock

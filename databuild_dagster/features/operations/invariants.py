@@ -1,7 +1,5 @@
 """I9 over the meta storage: an operation without a state has no keys under its root, and is not in runOps (rules 12)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from databuild_dagster.model.meta_storage import LAST, Entry

@@ -4,8 +4,6 @@ An operation is stored as keys of the meta storage (`model.operations`). An `exe
 completes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 

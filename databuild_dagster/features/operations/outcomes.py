@@ -4,8 +4,6 @@ If an executor is gone, a second executor takes its job, and resumes it from its
 `CannotExecute` is no outcome of a job: this process can run no job, so the executor's host ends and releases all jobs.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from databuild_dagster.features.operations.job import CannotKeep, Job, RetryJob

@@ -1,7 +1,5 @@
 """The urls and the pages of operations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

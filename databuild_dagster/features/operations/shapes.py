@@ -4,8 +4,6 @@ A report may hold rows of the data, and values that the author of its type chose
 partitions that break them: no row and no other text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 

@@ -3,8 +3,6 @@
 A look costs as much as has changed. Only the first look, and a look after a compaction, reads all keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`databuild outage`: what is out of reach, and holds of a person (rule 6.17)."""
 
-from __future__ import annotations
-
 import click
 
 from databuild_dagster.cli.options import common, tabular

@@ -1,7 +1,5 @@
 """`databuild relocate`: data of an earlier partitions definition is kept (rule 2.6)."""
 
-from __future__ import annotations
-
 import click
 
 from databuild_dagster.cli.definitions import deployed_dataset

@@ -2,8 +2,6 @@
 
 Each becomes a new instance, with links to the files of the old instance, or copies in an object store; the old instance is unchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`databuild publish DATASET`: bring the table of a dataset up to the log by hand (rule 10.10)."""
 
-from __future__ import annotations
-
 import click
 
 from databuild_dagster.cli.options import table_timeout, tabular

@@ -1,7 +1,5 @@
 """Compares a published table with the log, both ways, at the seq that its mark names (rule 10.10)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Errors of published tables."""
 
-from __future__ import annotations
-
 from databuild_dagster.model.errors import Conflict, DatabuildError, NotFound, Refused
 
 

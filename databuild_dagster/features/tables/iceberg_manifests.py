@@ -6,8 +6,6 @@ rewrites the manifests whose bounds hold any of its partitions, and a new partit
 expire, and with them their manifests; tags.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """From the place of a table to its adapter. The libraries are imported here, when a table of their format is opened."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from databuild_dagster.features.tables.errors import NoPlaceForCatalog, NotPublished, TableLibraryMissing

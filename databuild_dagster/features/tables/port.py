@@ -1,7 +1,5 @@
 """`Table`: the interface of a published table, with an adapter per format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from datetime import date, datetime

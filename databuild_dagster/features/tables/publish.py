@@ -4,8 +4,6 @@ The author's options are in the metadata of the asset, where Dagster keeps them 
 them the registration of the table. Everything that the asset alone shows to be wrong is refused at import.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass

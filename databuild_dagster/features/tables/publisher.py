@@ -4,8 +4,6 @@ It keeps no state. The mark of the table says where to continue, and the log say
 publisher that dies at any line repeats its work, and a publisher that was overtaken looks again.
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 from typing import Final, NamedTuple
 

@@ -4,8 +4,6 @@ The mark of a snapshot says up to which seq it holds, and the log says which ins
 table is read; `databuild log check --deep` compares the manifests with the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice

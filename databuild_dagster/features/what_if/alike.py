@@ -10,8 +10,6 @@ simulation mostly ends before all of them. So refs are first alike whenever thei
 that answer is dropped, and more refs are separated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The answer to a supposition: what follows for each ref, in words and as JSON, from the state before and after (rules 8.10, 15)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

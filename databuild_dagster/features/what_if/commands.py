@@ -1,7 +1,5 @@
 """`databuild what-if taint|code|missing`: what follows from a supposition, with nothing recorded (rule 8.10)."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The url of suppositions, and their questions on the page Plan."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from databuild_dagster.features.what_if.answers import Effect, Question, ShownWhatIf, what_if_shape

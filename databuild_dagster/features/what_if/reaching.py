@@ -4,8 +4,6 @@ From each reached ref the search follows declared inputs that are not live, refs
 arcs; a live input is only read, so the search ends there. Consumers by lineage are followed from the named refs only.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Each launch takes as long as the history of its job says, and then each of its j
 ready is launched at once, so the time is that of the longest chain. The clock is the simulation's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 

@@ -3,8 +3,6 @@
 Each subject has a file; this file maps commands to their functions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -14,8 +14,6 @@ data checks its own lot again when that becomes live: the taint opens the want a
 A firing is a fact also for a lot that needs nothing: each source instance wakes an arc once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

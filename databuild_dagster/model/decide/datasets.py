@@ -1,7 +1,5 @@
 """Registered datasets, lots that arrived, pauses, subjects that are set aside, and the meta storage (rules 5.7, 6.13, 9.1, 10, 11.7)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 import msgspec

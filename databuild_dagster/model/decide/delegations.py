@@ -1,7 +1,5 @@
 """Answers to requests, each for a ref; an answer other than a build becomes a fact of the ledger (rules 8.1, 8.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Ends of job runs: success, failure, cancellation, loss (rules 6.8-6.10)."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from databuild_dagster.model import commands as c

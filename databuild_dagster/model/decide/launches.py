@@ -1,7 +1,5 @@
 """Taking leases: launches of the orchestrator, and claims of Dagster runs that it did not launch (rules 6.2, 6.9, 8.1)."""
 
-from __future__ import annotations
-
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import SKIPPED_MESSAGE, Answer

@@ -1,7 +1,5 @@
 """Dep misses: which inputs are missing, can they be built, and does a cycle of waiting refs close (rules 6.3-6.7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain

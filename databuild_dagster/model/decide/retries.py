@@ -1,7 +1,5 @@
 """A retry taints the first causes of failures and wants again the refs that failed by them (rule 6.6)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from databuild_dagster.model import commands as c

@@ -1,7 +1,5 @@
 """Taints, untaints and reverts (rules 7), and removals of data by the table of `model.removals` (rule 10.8)."""
 
-from __future__ import annotations
-
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import errors
 from databuild_dagster.model import events as e

@@ -1,7 +1,5 @@
 """Wants: their creation and their end (rules 5, 6.10)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import islice
 

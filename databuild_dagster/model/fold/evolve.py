@@ -3,8 +3,6 @@
 The fold refuses no decided event, reads no clock and makes no ids (rules 2.4, 3.2). An impossible event is an `IllegalMove`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

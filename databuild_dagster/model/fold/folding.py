@@ -3,8 +3,6 @@
 Every state change of every entity passes here, so that each has its row of history (rule 3.2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 

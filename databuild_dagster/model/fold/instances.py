@@ -2,8 +2,6 @@
 reverted, removed (rules 4.2, 6, 7, 10.8).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import msgspec

@@ -4,8 +4,6 @@ Instances react first, breadth first, each round with rows loaded in bulk; then 
 free a lease, and instances react again. The depth of the graph bounds the rounds.
 """
 
-from __future__ import annotations
-
 from databuild_dagster.model.coordination import DELEGATION, ENDS_DELEGATION, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.fold.folding import Crossing, Folding

@@ -1,7 +1,5 @@
 """Rules for the start of an operation: running operations beside it, its partitions, its name (rules 9.3, 9.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

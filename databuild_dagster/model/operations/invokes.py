@@ -1,7 +1,5 @@
 """The changes of an operation's keys, each an invoke with the condition that it relies on (rules 9.3, 9.5, 9.6)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The values under the keys of operations (rule 9.2). A record of newer code is reported, never guessed at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """The machines of an operation and of its jobs (rules 9). Keys of the meta storage hold their states."""
 
-from __future__ import annotations
-
 from databuild_dagster.model.machine import Label, Machine, Move
 
 

@@ -5,8 +5,6 @@ through psycopg's pipeline: only a query whose answer is awaited costs a round t
 forked child makes its own.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -7,8 +7,6 @@ A server that restarts or fails over refuses connections, cuts them, or only rea
 ping finds no server that admits anybody, and is tried again for three times the connection timeout.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -3,8 +3,6 @@
 Text between quotes is data and stays as it is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ WAL, so that readers never wait; a single writer at a time behind a fair kernel 
 fork. An error of the disk becomes `StoreUnusable`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shlex

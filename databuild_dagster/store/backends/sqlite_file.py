@@ -3,8 +3,6 @@
 A single process writes at a time, in order of arrival. The lock's file holds a reserve for a full disk.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import sqlite3

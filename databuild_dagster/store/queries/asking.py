@@ -5,8 +5,6 @@ reading of rows have the same source, so no column can shift: an expression with
 columns than fields, raise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial

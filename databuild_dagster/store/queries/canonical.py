@@ -1,7 +1,5 @@
 """The canonical instances of refs, now or after an earlier event, and many at once for calendars and gaps (rules 3.2, 4, 10.7)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Ids of the same moment begin alike (UUIDv7), so their ends tell them apart.
 """
 
-from __future__ import annotations
-
 import re
 from enum import Enum
 

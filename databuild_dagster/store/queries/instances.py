@@ -4,8 +4,6 @@ At an earlier event, later instances are left out, and so are the inputs of an i
 records them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple

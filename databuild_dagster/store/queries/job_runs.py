@@ -1,7 +1,5 @@
 """Job runs, the launches that host them, and Dagster runs that wait for foreign builds (rules 6, 8)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple

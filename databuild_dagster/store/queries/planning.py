@@ -2,8 +2,6 @@
 and the refs that `databuild build` serves, with what they need to become live (rules 5.4, 6.3, 6.13, 8.9, 11.7).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable
 from operator import attrgetter

@@ -3,8 +3,6 @@
 Here: registered datasets and arcs (rule 10.5), and the event log by seq, by time and by public names (rule 3.1).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Wants, open and ended, and their requesters (rules 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ Datasets, arcs, refs, instances, job runs and launches; waiting instances; taint
 pauses (rules 6.13, 8).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """`databuild diff REF`: the differences of two instances, by default the canonical instance and its predecessor (rule 4.6)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """`databuild receipt REF`: what a live instance was made of, complete enough to build it again and compare (rule 4.6)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping

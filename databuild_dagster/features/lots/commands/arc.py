@@ -1,7 +1,5 @@
 """`databuild arc list`: which lots the arcs are done with (rule 10.5). Loads no user code."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import click

@@ -9,8 +9,6 @@ present, it says how many tenths, in the colour of the worst of them. Days that 
 too many all the same, so many days in a row do, however they look.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -6,8 +6,6 @@
 The record is beside the data, and the log says which instance counts; copies are replaced and removed as the log moves,
 and databuild never reads them. No asset's own folder is among them: an encoded name has no `=`."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set

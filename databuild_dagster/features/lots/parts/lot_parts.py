@@ -1,7 +1,5 @@
 """The declaration of a lot's parts, checked at import (rule 10.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime

@@ -1,7 +1,5 @@
 """`databuild ledger metrics`: what became of each job's runs, and what delegation has spared (rule 8.5)."""
 
-from __future__ import annotations
-
 import click
 
 from databuild_dagster.cli.listing import SINCE

@@ -1,7 +1,5 @@
 """The state as Prometheus reads it: counted from the store at each scrape, so that nothing is kept twice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from threading import Event

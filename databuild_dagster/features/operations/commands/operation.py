@@ -1,7 +1,5 @@
 """`databuild operation list|show|watch|cancel`: the running and the ended operations (rules 9)."""
 
-from __future__ import annotations
-
 import click
 import msgspec
 

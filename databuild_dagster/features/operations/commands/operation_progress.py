@@ -1,7 +1,5 @@
 """An operation is followed to its end: a live table of its partitions on a terminal, plain lines elsewhere; on stderr."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
