@@ -32,7 +32,7 @@ SHARED: Final = Path("/mnt/shared")
 PROGRAMS: Final = ("ip", "nft", "nsenter", "unshare")
 #: The bridges of labs that run at the same time each have a network of these.
 NETWORKS: Final = tuple(IPv4Network("10.231.0.0/16").subnets(new_prefix=24))
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 200.0
 
 Way = Literal["in", "out", "both"]
 
@@ -130,7 +130,7 @@ class Host:
         return process
 
     def run(
-        self, command: Sequence[str], *, environment: Mapping[str, str] = {}, cwd: Path = HOME, seconds: float = 600.0
+        self, command: Sequence[str], *, environment: Mapping[str, str] = {}, cwd: Path = HOME, seconds: float = 1200.0
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the host until it ends."""
         return subprocess.run(

@@ -21,7 +21,7 @@ from .spark_cluster import BUILDER, CONFIG, WORKERS, SparkCluster
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
     pytest.mark.long("executors of other hosts connect to the driver, and die"),
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(2400),
 ]
 
 MONTH = "2013-01-01"
@@ -150,7 +150,7 @@ def test_a_build_is_right_after_an_executor_and_a_worker_are_killed_in_a_shuffle
     (gate / "go").touch()
 
     try:
-        assert build.wait(600) == 0, (cluster.builder.folder / "gated.log").read_text()
+        assert build.wait(1200) == 0, (cluster.builder.folder / "gated.log").read_text()
     finally:
         shutil.rmtree(gate)
         cluster.lab[two].start()
