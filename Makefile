@@ -166,7 +166,7 @@ site: $(READY) #: build the docs as pages with a search, into the folder site
 	@NO_MKDOCS_2_WARNING=1 .site/bin/mkdocs build -q -f tools/site/mkdocs.yml
 	@echo "Read it: $(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory site, then http://127.0.0.1:8000"
 
-bench: $(READY) #: measure; docs/performance.md explains the figures
+bench: $(READY) #: measure; `python -m bench.report` then writes docs/performance.md
 	$(BIN)/python -m bench.engine
 	@status=0; for each in lots operations pipeline; do $(BIN)/python -m bench.$$each || status=$$?; done; $(STOP_SPARK) || true; exit $$status
 

@@ -99,10 +99,10 @@ def processor_of_children() -> float:
 def processor_of_servers(home: Path) -> float:
     """Of the Spark servers of a home, and of their Python workers, ended or not."""
     pids = [json.loads(path.read_bytes())["pid"] for path in home.glob("spark/*/server.json")]
-    return sum(_processor_below(pid) for pid in pids)
+    return sum(processor_below(pid) for pid in pids)
 
 
-def _processor_below(pid: int) -> float:
+def processor_below(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = [
@@ -111,7 +111,7 @@ def _processor_below(pid: int) -> float:
     except OSError:
         return 0.0
     own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(map(_processor_below, children))
+    return own + sum(map(processor_below, children))
 
 
 def report(period: str, found: dict[str, list[Round]]) -> None:

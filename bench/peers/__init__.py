@@ -1,0 +1,1 @@
+"""The projects of the peers over the example's flights, and the command that measures them: `python -m bench.peers`."""
