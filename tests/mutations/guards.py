@@ -2558,8 +2558,8 @@ GUARDS = (
         "a build without a load leaves the work of a taint",
         "8.9",
         "cli/build.py",
-        "    if is_news or queries",
-        "    if queries",
+        "    is_new = is_news or queries",
+        "    is_new = queries",
         (NOTED + "::test_a_build_of_live_refs_imports_dagster_only_for_what_may_have_changed",),
     ),
     Guard(
