@@ -286,8 +286,9 @@ def runs_of(dataset: DatasetSpec, existing: Iterable[Ref], listed: Iterable[List
 
 def _key_of(ref: Ref, n: int) -> list[str] | None:
     """The key of each of n dimensions; None for a key of another number of them."""
-    key = partition_key_of(ref)
-    keys = [] if key is None else key.split(DIMENSIONS) if n > 1 else [key]
+    if (key := partition_key_of(ref)) is None:
+        return None
+    keys = key.split(DIMENSIONS) if n > 1 else [key]
     return keys if len(keys) == n else None
 
 

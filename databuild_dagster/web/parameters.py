@@ -102,7 +102,10 @@ def read_fields(parameters: Sequence[Parameter], fields: Sequence[tuple[str, str
         if not given and parameter.required:
             raise MissingParameter(what=name, value="")
         values = tuple(parameter.read(name, value) for value in given)
-        found[name] = values if parameter.is_list else values[0] if values else parameter.default
+        if parameter.is_list:
+            found[name] = values
+        else:
+            found[name] = values[0] if values else parameter.default
     return found
 
 

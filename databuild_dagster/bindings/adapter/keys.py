@@ -37,4 +37,6 @@ def asset_key(asset: str) -> AssetKey:
 
 def specs_of(asset: Any) -> Sequence[AssetSpec]:
     """The specs of an assets definition or of a spec; any other asset, such as a SourceAsset, has none."""
-    return list(asset.specs) if isinstance(asset, AssetsDefinition) else [asset] if isinstance(asset, AssetSpec) else []
+    if isinstance(asset, AssetsDefinition):
+        return list(asset.specs)
+    return [asset] if isinstance(asset, AssetSpec) else []

@@ -59,14 +59,15 @@ class Arguments:
 
         Data that Spark reads for a batch needs `folder` until the results are written.
         """
-        return {
-            parameter.name: given[parameter.name]
-            if parameter.name in given
-            else self._input(parameter, runs, inputs, os.path.join(folder, f"input-{number}"))
-            if parameter.kind.is_input
-            else self.tool(parameter, context)
-            for number, parameter in enumerate(self.body.parameters)
-        }
+        found: dict[str, Any] = {}
+        for number, parameter in enumerate(self.body.parameters):
+            if parameter.name in given:
+                found[parameter.name] = given[parameter.name]
+            elif parameter.kind.is_input:
+                found[parameter.name] = self._input(parameter, runs, inputs, os.path.join(folder, f"input-{number}"))
+            else:
+                found[parameter.name] = self.tool(parameter, context)
+        return found
 
     def tool(self, parameter: Parameter, context: BuildContext) -> Any:
         """The argument of a parameter that is no input."""

@@ -6,7 +6,7 @@ Both find runs by their tag, so that each sees the runs of the other.
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import dagster as dg
 
@@ -50,6 +50,16 @@ _CRASH = re.compile(r"was terminated by signal \d+ \((\w+)\)|unexpectedly exited
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
 #: In the names of errors of a database driver.
 _OF_DATABASES = ("OperationalError", "InterfaceError")
+
+
+class _End(NamedTuple):
+    """How the process of a run ended."""
+
+    #: What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks.
+    error: str | None = None
+    fate: Fate = Fate.KILLED
+    #: Whether a different process marked the run as failed.
+    is_marked: bool = False
 
 
 class OrderCollector:
@@ -102,38 +112,36 @@ class OrderCollector:
     def state_of(self, record: dg.RunRecord) -> DagsterRunState:
         """The state of a run and its process."""
         run = record.dagster_run
-        error, fate, is_marked = self._error_of(run)
+        end = self._end_of(run)
         return DagsterRunState(
             run.run_id,
             _STATUS[run.status],
             holder=run.tags.get(PROCESS_TAG),
             worker=run.tags.get(WORKER_TAG),
             begin_within=self._begin_within(record),
-            error=error,
-            fate=fate,
-            is_disowned=is_marked and PROCESS_TAG in run.tags,
+            error=end.error,
+            fate=end.fate,
+            is_disowned=end.is_marked and PROCESS_TAG in run.tags,
         )
 
-    def _error_of(self, run: dg.DagsterRun) -> tuple[str | None, Fate, bool]:
-        """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks; how its
-        process ended; and whether a different process marked the run as failed."""
+    def _end_of(self, run: dg.DagsterRun) -> _End:
         if run.status is not dg.DagsterRunStatus.FAILURE:
-            return None, Fate.KILLED, False
+            return _End()
         for event in self._last_events(run, dg.DagsterEventType.RUN_FAILURE):
             if event.event_specific_data is None:
                 # Another process marked the run as failed: Dagster's code server or run monitoring, or a person.
                 fate, sentence = self._crash_of(run) or (Fate.KILLED, "")
-                return one_line(f"{event.message or ''} {sentence}".strip()) or None, fate, True
+                return _End(one_line(f"{event.message or ''} {sentence}".strip()) or None, fate, is_marked=True)
             found = event.job_failure_data.error
             if found is None and (crash := self._crash_of(run)) is not None:
                 # With an executor whose steps are processes, that of the step ended, and the run said so.
-                return crash[1], crash[0], False
+                return _End(crash[1], crash[0])
             while found is not None and found.cause is not None:
                 found = found.cause
             error = None if found is None else one_line(found.message)
             is_of_database = any(name in (error or "") for name in _OF_DATABASES)
-            return error, Fate.KILLED if is_of_database else Fate.RAISED, False
-        return None, Fate.KILLED, False
+            return _End(error, Fate.KILLED if is_of_database else Fate.RAISED)
+        return _End()
 
     def _crash_of(self, run: dg.DagsterRun) -> tuple[Fate, str] | None:
         """How the process of a run or a step ended, as its parent saw it, with a sentence about it."""

@@ -143,5 +143,5 @@ def _wrong_rows(
 
 
 def _of_count(gate: Gate, n_wrong: int) -> Verdict:
-    why = "" if not n_wrong else "1 row is wrong" if n_wrong == 1 else f"{n_wrong} rows are wrong"
-    return Verdict(gate.name, not n_wrong, why, metadata={"databuild/wrong_rows": n_wrong})
+    why = "1 row is wrong" if n_wrong == 1 else f"{n_wrong} rows are wrong"
+    return Verdict(gate.name, not n_wrong, why if n_wrong else "", metadata={"databuild/wrong_rows": n_wrong})

@@ -213,7 +213,9 @@ def _frame(
     """A frame of all manifests; `column` is the name of the column with the partition key, None without that column."""
     kind = memory_frames.FrameKind(format)
     session = session_of() if kind is memory_frames.FrameKind.SPARK else None
-    wanted = None if where is None else parsed_filter(where) if session is None else filter_in(session, where)
+    wanted = None
+    if where is not None:
+        wanted = parsed_filter(where) if session is None else filter_in(session, where)
     if not by_warehouse:
         return no_rows(kind, session_of, *([] if column is None else [column]))
     frames = []

@@ -8,7 +8,7 @@ keys depend on both.
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from dagster import AssetKey, AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
@@ -114,14 +114,24 @@ def mapping_text(
     return json.dumps({"mapping": serialized, "here": upstream_is_here, "partitions": partitions_text(upstream)})
 
 
+class RecordedMapping(NamedTuple):
+    """The mapping of an input."""
+
+    #: None for Dagster's default.
+    mapping: PartitionMapping | None = None
+    #: Whether the upstream asset is in the same location.
+    is_here: bool = False
+    upstream: PartitionsDefinition | None = None
+
+
 @lru_cache(maxsize=datasets.MAX_UNPACKED)
-def mapping_from(text: str | None) -> tuple[PartitionMapping | None, bool, PartitionsDefinition | None]:
-    """(mapping, None for Dagster's default; whether the upstream is in the same location; its partitions)."""
+def mapping_from(text: str | None) -> RecordedMapping:
+    """A mapping as `DatasetSpec` has its text."""
     if text is None:
-        return None, False, None
+        return RecordedMapping()
     parts = json.loads(text)
     mapping: Any = None if parts["mapping"] is None else deserialize_value(parts["mapping"])
-    return mapping, parts["here"], partitions_from(parts["partitions"])
+    return RecordedMapping(mapping, parts["here"], partitions_from(parts["partitions"]))
 
 
 def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, location: str) -> datasets.DatasetSpec:

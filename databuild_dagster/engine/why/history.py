@@ -81,7 +81,8 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
             inputs = few_of(missed.get(instance.uuid, ()), SHOWN_INPUTS)
             verb = "waits" if instance.state is InstanceState.UPSTREAM_BUILDING else "waited"
             ended = ENDED_AS.get(job_runs[instance.job_run].state, "")
-            words += [f"{verb} for inputs: {inputs}"] if inputs else [ended] if ended else []
+            if said := f"{verb} for inputs: {inputs}" if inputs else ended:
+                words.append(said)
         reasons[instance.uuid] = "; ".join(words) or None
     return reasons
 

@@ -98,7 +98,9 @@ class Project:
         exact = [module for module in found if module.name == name]
         if name.partition(".")[0] in _LIBRARIES and not exact:
             return None
-        return exact[0] if exact else found[0] if len(found) == 1 else None
+        if exact:
+            return exact[0]
+        return found[0] if len(found) == 1 else None
 
     def full_name(self, module: Module, node: ast.AST) -> str | None:
         """The full name of a name or an attribute; names of Dagster's inner modules become names of `dagster`."""

@@ -382,7 +382,9 @@ def returned_by(project: Project, module: Module, function: Function, depth: int
     if values.yielded or isinstance(function, ast.AsyncFunctionDef):
         return Value.UNKNOWN
     kinds = {kind for _, kind in values.returned}
-    return Value.NOTHING if not kinds else kinds.pop() if len(kinds) == 1 else Value.UNKNOWN
+    if not kinds:
+        return Value.NOTHING
+    return kinds.pop() if len(kinds) == 1 else Value.UNKNOWN
 
 
 def wrapped_value(call: ast.Call, full: str) -> ast.expr | None:

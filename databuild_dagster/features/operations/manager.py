@@ -5,7 +5,7 @@ completes it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -102,6 +102,16 @@ class DistributedOperation(Generic[A]):
         return None
 
 
+class _Asked(NamedTuple):
+    """An operation that somebody asks for."""
+
+    operation: DistributedOperation[Any]
+    #: The argument in the type's own shape, and as it is stored.
+    converted: Any
+    raw: Any
+    object_id: str | None
+
+
 class DistributedOperationManager:
     """Has the types, and starts, cancels and reads operations."""
 
@@ -156,7 +166,7 @@ class DistributedOperationManager:
         Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, errors of the type's own check,
         `IncompatibleOperation`, and `OperationRace` if a competing start or end came first. Then no key is written.
         """
-        *_, object_id = self._converted(type_id, dataset, arg)
+        object_id = self._converted(type_id, dataset, arg).object_id
         command_id = self._attempt_to_answer(command_id)
         if known := self._started_by(command_id, type_id, dataset, object_id):
             return known
@@ -205,9 +215,9 @@ class DistributedOperationManager:
 
     def check_compatible(self, type_id: str, dataset: str, arg: Any) -> None:
         """Raises what `start` raises for the type, the argument's shape and other operations on the dataset."""
-        operation, *_, object_id = self._converted(type_id, dataset, arg)
+        asked = self._converted(type_id, dataset, arg)
         rules = {name: _rule(known) for name, known in self.types.items()}
-        if why := compatibility.why_incompatible(_rule(operation), object_id, self.running(dataset), rules):
+        if why := compatibility.why_incompatible(_rule(asked.operation), asked.object_id, self.running(dataset), rules):
             raise errors.IncompatibleOperation(type_name=type_id, dataset=dataset, why=why)
 
     def numbered(self, start: Start, running: Sequence[OperationId], counters: dict[str, Entry]) -> Start:
@@ -224,10 +234,7 @@ class DistributedOperationManager:
         counters[key] = Entry(key, b"%d" % (number + 1), 0)
         return start._replace(id=id._replace(instance=number), next_id=next_id)
 
-    def _converted(
-        self, type_id: str, dataset: str, arg: Any
-    ) -> tuple[DistributedOperation[Any], Any, Any, str | None]:
-        """The type, the argument in the type's own shape and as it is stored, and the object."""
+    def _converted(self, type_id: str, dataset: str, arg: Any) -> _Asked:
         operation = self.type_named(type_id)
         self.engine.queries.datasets.known(dataset)
         raw = stored(type_id, dataset, arg)
@@ -238,7 +245,7 @@ class DistributedOperationManager:
         object_id = operation.object_id(converted)
         if object_id is not None:
             compatibility.check_name("an operation's object", object_id)
-        return operation, converted, raw, object_id
+        return _Asked(operation, converted, raw, object_id)
 
     def _live(self, dataset: str) -> dict[str, str | None]:
         found = self.engine.queries.canonical.of_dataset(dataset)

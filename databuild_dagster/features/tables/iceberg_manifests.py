@@ -155,8 +155,9 @@ class MovingFiles(_SnapshotProducer["MovingFiles"]):
     def __init__(
         self, transaction: Transaction, io: FileIO, change: Moved, added: Sequence[DataFile], properties: dict[str, str]
     ) -> None:
-        only_added = not change.removed
-        operation = Operation.APPEND if only_added else Operation.OVERWRITE if added else Operation.DELETE
+        operation = Operation.APPEND
+        if change.removed:
+            operation = Operation.OVERWRITE if added else Operation.DELETE
         super().__init__(operation, transaction, io, snapshot_properties=properties)
         self._change = change
         self._added_data_files = list(added)

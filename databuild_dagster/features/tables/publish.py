@@ -208,7 +208,8 @@ def _column(
             )
         return PartitionColumn(name)
     is_days = getattr(partitions.schedule_type, "name", None) in _DAYS
-    kind = PartitionType(asked) if asked else PartitionType.DATE if is_days else PartitionType.TIMESTAMP
+    by_itself = PartitionType.DATE if is_days else PartitionType.TIMESTAMP
+    kind = PartitionType(asked) if asked else by_itself
     if kind is PartitionType.STRING:
         return PartitionColumn(name)
     if kind is PartitionType.DATE and not is_days:

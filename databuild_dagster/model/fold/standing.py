@@ -232,6 +232,10 @@ def _demand(wants: list[WantRow], job_run_id: int, now: float) -> Demand:
     )
 
 
+def _own_want(want: WantRow) -> tuple[int, ...]:
+    return () if want.source == DERIVATIVE else (want.id,)
+
+
 def _made_for(
     view: View, failed: Mapping[int, InstanceRow], ended_by_ref: Mapping[int, list[WantRow]]
 ) -> dict[int, set[int]]:
@@ -245,7 +249,7 @@ def _made_for(
         instance.ref_id: {
             served
             for want in ended_by_ref[instance.ref_id]
-            for served in (requested[want.keeping] if want.keeping else () if want.source == DERIVATIVE else (want.id,))
+            for served in (requested[want.keeping] if want.keeping else _own_want(want))
         }
         for instance in failed.values()
     }

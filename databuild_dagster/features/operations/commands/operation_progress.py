@@ -255,8 +255,8 @@ def tell_rules(report: dict[str, Any]) -> None:
         found = rule.get("partitions", [])
         for one in found[:MAX_FAILED]:
             samples = one.get("samples") or []
-            more = (":" if len(samples) == one["offending"] else ", for example:") if samples else ""
-            click.echo(f"  {one['ref']}  {count(one['offending'], 'row')}{more}")
+            more = ":" if len(samples) == one["offending"] else ", for example:"
+            click.echo(f"  {one['ref']}  {count(one['offending'], 'row')}{more if samples else ''}")
             for sample in samples:
                 click.echo(f"    {_row(sample)}")
         if len(found) > MAX_FAILED:

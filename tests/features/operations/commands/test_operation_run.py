@@ -363,7 +363,7 @@ def test_ticks_until_idle_report_no_operation_that_was_canceled(
 
     def tick_before_it_is_canceled(workshop: Workshop, seen: Any) -> TickReport:
         report = tick(workshop, seen)
-        troubles.append([*seen.stuck] if is_stuck else [*seen.waiting_jobs])
+        troubles.append([*seen.stuck_operations] if is_stuck else [*seen.jobs_without_executor])
         if len(troubles) == 1:
             manager.cancel(id)
         return report
