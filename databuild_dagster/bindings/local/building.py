@@ -140,7 +140,7 @@ class Workshop:
 
     @classmethod
     def without_code(cls, engine: Engine) -> Workshop:
-        """A workshop that records wants, waits for what other processes build, and builds nothing. It imports no Dagster."""
+        """A workshop that records wants and neither builds nor waits. It imports no Dagster."""
         instance = cast("DagsterInstance", None)
         return cls(instance, engine, [], {}, Launches(instance))
 
@@ -421,7 +421,8 @@ class _Course:
 def _work(workshop: Workshop, course: _Course, progress: Progress, serving: list[Ref]) -> None:
     engine = workshop.engine
     pause = threading.Event()
-    while serving:
+    # Without code no tick finds that a process has ended, or that nothing is left to wait for.
+    while serving and workshop.locations:
         report = workshop.tick(progress, serving)
         course.fired.update(report.fired)
         if workshop.launches.n_running:
