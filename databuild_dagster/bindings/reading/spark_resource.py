@@ -17,7 +17,7 @@ from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
 from databuild_dagster.spark.at_import import allow_before_sessions
 from databuild_dagster.spark.errors import BadSetting
-from databuild_dagster.spark.session import abandon, is_client, open_session
+from databuild_dagster.spark.session import abandon, further_session, is_client, open_session
 from databuild_dagster.spark.settings import IDLE_MINUTES, SparkSettings
 from databuild_dagster.spark.temporary import temporary
 
@@ -188,7 +188,7 @@ def _session_for(settings: SparkSettings, number: int = 0) -> Any:
         if key not in _sessions:
             session = open_session(settings)
             # A JVM of this process gives each caller the same session.
-            _sessions[key] = session.newSession() if number and not is_client(session) else session
+            _sessions[key] = further_session(session, settings) if number and not is_client(session) else session
         return _sessions[key]
 
 
