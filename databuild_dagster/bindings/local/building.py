@@ -216,7 +216,8 @@ class Workshop:
             graphs = (location.repository.asset_graph for location in self.locations)
             bodies = (body_of(assets_def) for graph in graphs for assets_def in graph.assets_defs)
             functions = [body.function for body in bodies if body is not None]
-            watch.write(functions, self.finished_at, self.engine.queries.events.fingerprint(self.finished_at))
+            called = [location.attribute for location in self.locations if location.attribute is not None]
+            watch.write(functions, self.finished_at, self.engine.queries.events.fingerprint(self.finished_at), called)
 
     def leave_duties(self) -> None:
         """End the threads that work for duties; the next tick does what is left."""

@@ -139,14 +139,19 @@ class LoadWatch:
             case _ if _UNSEEN_EVENTS.fullmatch(event):
                 self._doubts.add(event)
 
-    def write(self, bodies: Iterable[Callable[..., Any]], seq: int, fingerprint: str | None) -> None:
-        """Write the note, or remove an earlier note if this load is in doubt. `bodies` are functions that no load calls."""
+    def write(
+        self, bodies: Iterable[Callable[..., Any]], seq: int, fingerprint: str | None, called: Iterable[str] = ()
+    ) -> None:
+        """Write the note, or remove an earlier note if this load is in doubt.
+
+        `bodies` are functions that no load calls, `called` the names of functions that Dagster calls.
+        """
         changed = [path for path, stat in self._stats.items() if stat and not stat[4] and stat[1] >= self._began_ns]
         modules = [code for code in self._codes if code.co_name == "<module>" and _is_of_project(code.co_filename)]
         not_run = {
             id(code) for body in (*bodies, *self._uncalled) if (code := getattr(inspect.unwrap(body), "__code__", None))
         }
-        names = sorted(filter(_UNSEEN_NAMES.fullmatch, _names_of(modules, not_run)))
+        names = sorted(filter(_UNSEEN_NAMES.fullmatch, _names_of(modules, not_run, called)))
         doubts = [*sorted(self._doubts), *changed, *names]
         path = self._home / NAME
         # The build has ended well, also where the disk is full or a path is no UTF-8.
@@ -168,8 +173,9 @@ _watching: list[LoadWatch] = []
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
-    if _watching:
-        _watching[-1].heard(event, args)
+    # Another thread may end the watch meanwhile.
+    for watch in _watching[-1:]:
+        watch.heard(event, args)
 
 
 def stat_of(path: str) -> Stat:
@@ -215,12 +221,13 @@ def _is_of_project(path: str) -> bool:
     return not path.startswith(_TRUSTED) and not _INSTALLED.search(path)
 
 
-def _names_of(modules: Iterable[CodeType], not_run: set[int]) -> set[str]:
+def _names_of(modules: Iterable[CodeType], not_run: set[int], called: Iterable[str]) -> set[str]:
     """The names and texts in code that may run while these modules load.
 
-    A function that is defined without a decorator runs only if code that may run has its name.
+    A function that is defined without a decorator runs only if code that may run has its name, or if it is `called`.
     """
-    names: set[str] = set()
+    # Python calls the function of a module for names that the module does not have.
+    names = {"__getattr__", *called}
     named: defaultdict[str, list[CodeType]] = defaultdict(list)
     left: list[CodeType] = []
     for module in modules:

@@ -21,7 +21,7 @@ if sys.argv[1] == "ask":
 else:
     with (watch := LoadWatch(home, "options")):
         project = importlib.import_module("project")
-    watch.write([project.body] if hasattr(project, "body") else [], 1, "fingerprint")
+    watch.write([project.body] if hasattr(project, "body") else [], 1, "fingerprint", ["all_definitions"])
 """
 
 
@@ -115,6 +115,8 @@ def test_a_file_that_was_not_there_is_an_input(folder: Folder) -> None:
         pytest.param("import datetime as d\ndef end():\n    return d.date.today()\nend()\n", id="a function that runs"),
         pytest.param("import datetime as d\nrun = lambda f: f()\n@run\ndef end():\n    return d.date.today()\n", id="decorated"),
         pytest.param("import time\nfrom functools import cache\n@cache\ndef now():\n    return time.time()\nnow()\n", id="cached"),
+        pytest.param("import datetime as d\ndef all_definitions():\n    return d.date.today()\n", id="called by Dagster"),
+        pytest.param("import datetime as d\ndef __getattr__(name):\n    return d.date.today()\n", id="a module's names"),
         pytest.param("from pathlib import Path\nis_on = Path('home/x').exists()\n", id="whether a file exists"),
         pytest.param("open('keys.txt', 'a').write('x')\n", id="a file that changed meanwhile"),
     ],
