@@ -209,7 +209,8 @@ def abandon(spark: SparkSession) -> None:
         pyspark_names.shorten_retries(cast("ConnectSession", spark).client)
         with suppress(Exception):  # It is lost, so closing it may fail.
             spark.stop()
-    elif not _lives(spark):
+    elif not _lives(None):
+        # Not asked of the session: another launch may have opened a new context meanwhile.
         _drop_dead_context()
 
 
