@@ -19,6 +19,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from glob import has_magic
+from itertools import dropwhile
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final
@@ -39,8 +41,8 @@ _UNSEEN_EVENTS: Final = re.compile(
 #: and clients in native code.
 _UNSEEN_NAMES: Final = re.compile(
     "now|utcnow|today|yesterday|tomorrow|time|time_ns|localtime|gmtime|monotonic|random|uuid[14]|urandom|token_hex|argv|"
-    "l?exists|is_?(file|dir)|l?stat|access|getmtime|getsize|readlink|duckdb|polars|psycopg2?|connect|create_engine|"
-    r"DagsterInstance|read_(?!text|bytes)\w+|Parquet(File|Dataset)|DeltaTable|\w+FileSystem|open_input_\w+"
+    "l?exists|is_?(file|dir|link|symlink|mount)|which|samefile|l?stat|access|getmtime|getsize|readlink|duckdb|polars|psycopg2?|connect|create_engine|"
+    r"DagsterInstance|read_(?!text|bytes)\w+|Parquet(File|Dataset)|DeltaTable|pyarrow\.dataset|\w+FileSystem|open_input_\w+"
 )
 #: The clock of a file system may be behind by so much.
 _COARSE_NS: Final = 20_000_000
@@ -136,6 +138,8 @@ class LoadWatch:
             case "open" | "os.listdir" | "os.scandir":
                 if isinstance(path := "." if args[0] is None else args[0], str | bytes | os.PathLike):
                     self._paths.add(os.path.abspath(os.fsdecode(path)))
+            case "glob.glob" | "pathlib.Path.glob" | "pathlib.Path.rglob" if _asks_for_a_name(event, args):
+                self._doubts.add(event)
             case _ if _UNSEEN_EVENTS.fullmatch(event):
                 self._doubts.add(event)
 
@@ -176,6 +180,15 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
     # Another thread may end the watch meanwhile.
     for watch in _watching[-1:]:
         watch.heard(event, args)
+
+
+def _asks_for_a_name(event: str, args: tuple[Any, ...]) -> bool:
+    """Whether a pattern has a part without wildcards, which no folder is listed for, as in `*/_SUCCESS`."""
+    parts = Path(os.fsdecode(args[0] if event == "glob.glob" else args[1])).parts
+    if event == "glob.glob":
+        # It lists the folder that precedes the first wildcard.
+        parts = tuple(dropwhile(lambda part: not has_magic(part), parts))
+    return not parts or not all(map(has_magic, parts))
 
 
 def stat_of(path: str) -> Stat:
