@@ -95,11 +95,11 @@ def build(
     with _one_build, opened(instance, home) as place, interrupts_restored():
         number = None if at_once == "auto" else at_once
         workshop = Workshop.opened(place.instance, deployed(locations_of(definitions)), at_once=number)
-        warn(workshop.warnings)
-        named = place.refs(refs, only)
-        if downstream:
-            named, rebuild = built_from(place.engine.queries, named), True
         try:
+            warn(workshop.warnings)
+            named = place.refs(refs, only)
+            if downstream:
+                named, rebuild = built_from(place.engine.queries, named), True
             result = build_named(
                 workshop,
                 named,

@@ -128,7 +128,7 @@ def build(
         if is_plain and (workshop := _workshop_of_note(home, where, selection)) is not None:
             built, refs = built_in(workshop, None)
         # A ref may have been tainted since the look at its state.
-        if built is None or (built.not_live and not built.interrupted and built.timed_out is None):
+        if built is None or (built.not_live and not built.interrupted):
             workshop = opened_workshop(where, at_once=at_once, watch=watch)
             spark = None if log is None else display.enter_context(SparkJobs(home).watched())
             built, refs = built_in(workshop, spark)

@@ -209,7 +209,8 @@ def abandon(spark: SparkSession) -> None:
         pyspark_names.shorten_retries(cast("ConnectSession", spark).client)
         with suppress(Exception):  # It is lost, so closing it may fail.
             spark.stop()
-    elif not _lives(spark):
+    elif not _lives(None):
+        # Not asked of the session: another launch may have opened a new context meanwhile.
         _drop_dead_context()
 
 
@@ -347,10 +348,16 @@ def _open_classic(settings: SparkSettings, master: str, address: str | None = No
     with project_modules.workers_import_path():
         spark = builder.getOrCreate()
     if settings.run_config:
-        # A new session: other Dagster runs of this process must not see these settings.
-        spark = spark.newSession()
-        _configure(spark, settings.session_config())
+        # Other Dagster runs of this process must not see these settings.
+        return further_session(spark, settings)
     return spark
+
+
+def further_session(spark: SparkSession, settings: SparkSettings) -> SparkSession:
+    """A session beside another one in the JVM of this process, with settings of its own."""
+    further = spark.newSession()
+    _configure(further, settings.session_config())
+    return further
 
 
 def _lives(spark: SparkSession | None) -> bool:

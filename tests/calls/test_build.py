@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 
 import pandas as pd
 import pytest
@@ -67,11 +68,19 @@ def test_a_build_takes_definitions_as_an_object_and_an_instance(project: Project
     assert result.live == 1
 
 
-def test_a_build_of_several_launches_leaves_the_instance_as_it_was(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("refs", "outcome"),
+    [("shops", nullcontext()), ("no_such_asset@*", pytest.raises(UnknownAsset))],
+    ids=["built", "refused"],
+)
+def test_a_build_of_several_launches_leaves_the_instance_as_it_was(
+    project: Project, refs: str, outcome: AbstractContextManager[object]
+) -> None:
     with open_instance(project.home) as instance:
         before = set(vars(instance)), set(vars(instance.compute_log_manager))
 
-        build("shops", definitions=build_definitions([shops], location="shop"), instance=instance, at_once=2)
+        with outcome:
+            build(refs, definitions=build_definitions([shops], location="shop"), instance=instance, at_once=2)
 
         assert "get_yaml_python_handlers" not in vars(instance).keys() - before[0]
         assert "capture_logs" not in vars(instance.compute_log_manager).keys() - before[1]

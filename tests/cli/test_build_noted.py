@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from databuild_dagster.bindings.local.load_note import NAME
-from tests.support.project import Project
+from tests.support.project import MAX_SECONDS, Project
 
 DAYS = ["orders@2024-01-29", "orders@2024-01-30"]
 
@@ -22,6 +22,19 @@ code = run(sys.argv[1:])
 print("dagster" in sys.modules, file=sys.stderr)
 sys.exit(code)
 """
+#: The same, but a ref is tainted after the look at its state.
+TAINTED_MEANWHILE = f"""
+from databuild_dagster.bindings.local.building import Workshop
+from databuild_dagster.model.commands import TaintPartitions
+
+without_code = Workshop.without_code
+
+def tainted_meanwhile(engine):
+    engine.handle(TaintPartitions(refs=({DAYS[0]!r},), reason="wrong"), actor="other")
+    return without_code(engine)
+
+Workshop.without_code = tainted_meanwhile
+{SCRIPT}"""
 #: What differs between two equal builds.
 OF_ONE_BUILD = re.compile(r'"(request_id|seconds|id|requester|expires_at)": ?[^,}\]]+|\d+\.\d+ s')
 
@@ -36,15 +49,16 @@ class Ran(NamedTuple):
     has_dagster: bool
 
 
-def build(project: Project, *arguments: str) -> Ran:
+def build(project: Project, *arguments: str, script: str = SCRIPT) -> Ran:
     before = project.n_events()
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "build", *arguments],
+        [sys.executable, "-c", script, "build", *arguments],
         cwd=project.folder,
         # With byte code, a load takes 1 s less.
         env=project.environment | {"PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
+        timeout=MAX_SECONDS,
     )
     *err, has_dagster = done.stderr.splitlines()
     events = [(str(row[2]), OF_ONE_BUILD.sub("", str(row[6]))) for row in project.queries.events.raw(before)]
@@ -68,6 +82,17 @@ def test_a_build_of_live_refs_imports_dagster_only_for_what_may_have_changed(pro
     loaded = {"first": first, "tainted": tainted, "edited": edited}
     assert [name for name, ran in (quick | loaded).items() if not ran.has_dagster] == list(quick)
     assert {ran.code for ran in (quick | loaded).values()} == {0}
+
+
+@pytest.mark.long("only a new process has imported no Dagster")
+def test_a_ref_that_is_tainted_after_the_look_at_its_state_is_built(project: Project) -> None:
+    project.build(DAYS[0])
+    build(project, DAYS[0])
+
+    tainted = build(project, DAYS[0], script=TAINTED_MEANWHILE)
+
+    assert (tainted.code, tainted.has_dagster) == (0, True), tainted
+    assert {"TaintCreated", "JobRunSucceeded"} <= {name for name, _ in tainted.events}
 
 
 ACTIONS = (

@@ -30,6 +30,8 @@ class CodeLocation:
     repository: RepositoryDefinition
     #: None for a location without `build_definitions`.
     deployment: Deployment | None
+    #: The name of the definitions in their module, or of the function that makes them; None if nobody named it.
+    attribute: str | None = None
 
 
 def load_code_locations(
@@ -102,7 +104,7 @@ def _load(origin: object) -> CodeLocation:
         raise CannotLoad(
             f"Code location {name} has {len(repositories)} Definitions; name one as `attribute` in a workspace.yaml."
         )
-    return CodeLocation(name, repositories[0], deployment_of_repository(repositories[0]))
+    return CodeLocation(name, repositories[0], deployment_of_repository(repositories[0]), target.attribute)
 
 
 def _first_cause(error: BaseException) -> str:

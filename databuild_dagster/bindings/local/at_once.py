@@ -34,6 +34,14 @@ def launches_at_once(*, may_run_beside: bool, spark: str | None, store: str | No
     return HERE if free_cores > 1 else 1
 
 
+def free_cores() -> float:
+    """The cores of this machine minus its load of the last minute; 0 where the load cannot be known, as without /proc."""
+    try:
+        return (os.cpu_count() or 1) - os.getloadavg()[0]
+    except OSError:
+        return 0.0
+
+
 def at_once_of(instance: DagsterInstance, locations: Iterable[CodeLocation]) -> int:
     """The number for all locations of this process, on this machine as it is now."""
     numbers = []
@@ -45,7 +53,7 @@ def at_once_of(instance: DagsterInstance, locations: Iterable[CodeLocation]) -> 
             may_run_beside=all(body is not None and body.may_run_beside for body in bodies),
             spark=getattr(location.deployment.spark, "mode", None),
             store=protocol_of(location.deployment.warehouse or warehouse_of(instance)),
-            free_cores=(os.cpu_count() or 1) - os.getloadavg()[0],
+            free_cores=free_cores(),
         )
         numbers.append(number)
     return min(numbers, default=1)

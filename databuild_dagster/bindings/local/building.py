@@ -140,7 +140,7 @@ class Workshop:
 
     @classmethod
     def without_code(cls, engine: Engine) -> Workshop:
-        """A workshop that records wants, waits for what other processes build, and builds nothing. It imports no Dagster."""
+        """A workshop that records wants and neither builds nor waits. It imports no Dagster."""
         instance = cast("DagsterInstance", None)
         return cls(instance, engine, [], {}, Launches(instance))
 
@@ -216,7 +216,8 @@ class Workshop:
             graphs = (location.repository.asset_graph for location in self.locations)
             bodies = (body_of(assets_def) for graph in graphs for assets_def in graph.assets_defs)
             functions = [body.function for body in bodies if body is not None]
-            watch.write(functions, self.finished_at, self.engine.queries.events.fingerprint(self.finished_at))
+            called = [location.attribute for location in self.locations if location.attribute is not None]
+            watch.write(functions, self.finished_at, self.engine.queries.events.fingerprint(self.finished_at), called)
 
     def leave_duties(self) -> None:
         """End the threads that work for duties; the next tick does what is left."""
@@ -421,7 +422,8 @@ class _Course:
 def _work(workshop: Workshop, course: _Course, progress: Progress, serving: list[Ref]) -> None:
     engine = workshop.engine
     pause = threading.Event()
-    while serving:
+    # Without code no tick finds that a process has ended, or that nothing is left to wait for.
+    while serving and workshop.locations:
         report = workshop.tick(progress, serving)
         course.fired.update(report.fired)
         if workshop.launches.n_running:

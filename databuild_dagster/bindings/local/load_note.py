@@ -19,6 +19,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from glob import has_magic
+from itertools import dropwhile
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final
@@ -39,8 +41,8 @@ _UNSEEN_EVENTS: Final = re.compile(
 #: and clients in native code.
 _UNSEEN_NAMES: Final = re.compile(
     "now|utcnow|today|yesterday|tomorrow|time|time_ns|localtime|gmtime|monotonic|random|uuid[14]|urandom|token_hex|argv|"
-    "l?exists|is_?(file|dir)|l?stat|access|getmtime|getsize|readlink|duckdb|polars|psycopg2?|connect|create_engine|"
-    r"DagsterInstance|read_(?!text|bytes)\w+|Parquet(File|Dataset)|DeltaTable|\w+FileSystem|open_input_\w+"
+    "l?exists|is_?(file|dir|link|symlink|mount)|which|samefile|l?stat|access|getmtime|getsize|readlink|duckdb|polars|psycopg2?|connect|create_engine|"
+    r"DagsterInstance|read_(?!text|bytes)\w+|Parquet(File|Dataset)|DeltaTable|pyarrow\.dataset|\w+FileSystem|open_input_\w+"
 )
 #: The clock of a file system may be behind by so much.
 _COARSE_NS: Final = 20_000_000
@@ -136,17 +138,24 @@ class LoadWatch:
             case "open" | "os.listdir" | "os.scandir":
                 if isinstance(path := "." if args[0] is None else args[0], str | bytes | os.PathLike):
                     self._paths.add(os.path.abspath(os.fsdecode(path)))
+            case "glob.glob" | "pathlib.Path.glob" | "pathlib.Path.rglob" if _asks_for_a_name(event, args):
+                self._doubts.add(event)
             case _ if _UNSEEN_EVENTS.fullmatch(event):
                 self._doubts.add(event)
 
-    def write(self, bodies: Iterable[Callable[..., Any]], seq: int, fingerprint: str | None) -> None:
-        """Write the note, or remove an earlier note if this load is in doubt. `bodies` are functions that no load calls."""
+    def write(
+        self, bodies: Iterable[Callable[..., Any]], seq: int, fingerprint: str | None, called: Iterable[str] = ()
+    ) -> None:
+        """Write the note, or remove an earlier note if this load is in doubt.
+
+        `bodies` are functions that no load calls, `called` the names of functions that Dagster calls.
+        """
         changed = [path for path, stat in self._stats.items() if stat and not stat[4] and stat[1] >= self._began_ns]
         modules = [code for code in self._codes if code.co_name == "<module>" and _is_of_project(code.co_filename)]
         not_run = {
             id(code) for body in (*bodies, *self._uncalled) if (code := getattr(inspect.unwrap(body), "__code__", None))
         }
-        names = sorted(filter(_UNSEEN_NAMES.fullmatch, _names_of(modules, not_run)))
+        names = sorted(filter(_UNSEEN_NAMES.fullmatch, _names_of(modules, not_run, called)))
         doubts = [*sorted(self._doubts), *changed, *names]
         path = self._home / NAME
         # The build has ended well, also where the disk is full or a path is no UTF-8.
@@ -168,8 +177,18 @@ _watching: list[LoadWatch] = []
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
-    if _watching:
-        _watching[-1].heard(event, args)
+    # Another thread may end the watch meanwhile.
+    for watch in _watching[-1:]:
+        watch.heard(event, args)
+
+
+def _asks_for_a_name(event: str, args: tuple[Any, ...]) -> bool:
+    """Whether a pattern has a part without wildcards, which no folder is listed for, as in `*/_SUCCESS`."""
+    parts = Path(os.fsdecode(args[0] if event == "glob.glob" else args[1])).parts
+    if event == "glob.glob":
+        # It lists the folder that precedes the first wildcard.
+        parts = tuple(dropwhile(lambda part: not has_magic(part), parts))
+    return not parts or not all(map(has_magic, parts))
 
 
 def stat_of(path: str) -> Stat:
@@ -215,12 +234,13 @@ def _is_of_project(path: str) -> bool:
     return not path.startswith(_TRUSTED) and not _INSTALLED.search(path)
 
 
-def _names_of(modules: Iterable[CodeType], not_run: set[int]) -> set[str]:
+def _names_of(modules: Iterable[CodeType], not_run: set[int], called: Iterable[str]) -> set[str]:
     """The names and texts in code that may run while these modules load.
 
-    A function that is defined without a decorator runs only if code that may run has its name.
+    A function that is defined without a decorator runs only if code that may run has its name, or if it is `called`.
     """
-    names: set[str] = set()
+    # Python calls the function of a module for names that the module does not have.
+    names = {"__getattr__", *called}
     named: defaultdict[str, list[CodeType]] = defaultdict(list)
     left: list[CodeType] = []
     for module in modules:

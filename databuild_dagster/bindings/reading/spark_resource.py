@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from itertools import count
@@ -17,7 +17,7 @@ from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
 from databuild_dagster.spark.at_import import allow_before_sessions
 from databuild_dagster.spark.errors import BadSetting
-from databuild_dagster.spark.session import abandon, is_client, open_session
+from databuild_dagster.spark.session import abandon, further_session, is_client, open_session
 from databuild_dagster.spark.settings import IDLE_MINUTES, SparkSettings
 from databuild_dagster.spark.temporary import temporary
 
@@ -137,12 +137,15 @@ class DatabuildSpark(LazyPySparkResource):
         _forget(self.settings(), self._number)
 
     def forget_session_at(self, home: str | None) -> None:
-        """Drop the session of all Dagster runs of the instance at `home`."""
+        """Drop the session of all Dagster runs of the instance at `home`; launches beside them get new ones from the next use on."""
         _forget(self.settings_at(home))
+        self.leave_session_at(home)
 
     def leave_session_at(self, home: str | None) -> None:
-        """Let the next use open a new session; calls that run in the present session continue."""
-        _leave(self.settings_at(home))
+        """Let the next use open new sessions; calls that run in the present sessions continue."""
+        settings = self.settings_at(home)
+        for number in _numbers(settings):
+            _leave(settings, number)
 
     def settings(self) -> SparkSettings:
         """The settings of the session. Only a session asks for them: the settings of a temporary server create its folder."""
@@ -182,13 +185,19 @@ def _key(settings: SparkSettings, number: int) -> tuple[int, int, str]:
     return os.getpid(), number, json.dumps(asdict(settings), default=str, sort_keys=True)
 
 
+def _numbers(settings: SparkSettings) -> list[int]:
+    """The numbers of the open sessions with these settings."""
+    with _sessions_lock:
+        return [number for _, number, _ in _sessions if _key(settings, number) in _sessions]
+
+
 def _session_for(settings: SparkSettings, number: int = 0) -> Any:
     key = _key(settings, number)
     with _sessions_lock:
         if key not in _sessions:
             session = open_session(settings)
             # A JVM of this process gives each caller the same session.
-            _sessions[key] = session.newSession() if number and not is_client(session) else session
+            _sessions[key] = further_session(session, settings) if number and not is_client(session) else session
         return _sessions[key]
 
 
@@ -199,7 +208,9 @@ def _leave(settings: SparkSettings, number: int = 0) -> Any:
 
 def _forget(settings: SparkSettings, number: int = 0) -> None:
     if (lost := _leave(settings, number)) is not None:
-        abandon(lost)
+        # Another launch may be opening the context of a JVM here.
+        with nullcontext() if is_client(lost) else _sessions_lock:
+            abandon(lost)
 
 
 def open_now(spark: DatabuildSpark, home: str | None) -> Any:

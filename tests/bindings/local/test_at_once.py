@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import BuildContext, databuild_asset, databuild_multi_asset
 from databuild_dagster.bindings.declare.asset_spec import body_of
-from databuild_dagster.bindings.local.at_once import launches_at_once
+from databuild_dagster.bindings.local.at_once import free_cores, launches_at_once
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,15 @@ def test_the_number_follows_from_spark_the_store_and_the_cores(
     found = launches_at_once(may_run_beside=may_run_beside, spark=spark, store=store, free_cores=free_cores)
 
     assert found == number
+
+
+def test_a_machine_that_does_not_tell_its_load_has_no_free_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> tuple[float, float, float]:
+        raise OSError("Load averages are unobtainable")
+
+    monkeypatch.setattr("os.getloadavg", unknown)
+
+    assert free_cores() == 0.0
 
 
 @databuild_asset

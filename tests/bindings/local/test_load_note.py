@@ -21,7 +21,7 @@ if sys.argv[1] == "ask":
 else:
     with (watch := LoadWatch(home, "options")):
         project = importlib.import_module("project")
-    watch.write([project.body] if hasattr(project, "body") else [], 1, "fingerprint")
+    watch.write([project.body] if hasattr(project, "body") else [], 1, "fingerprint", ["all_definitions"])
 """
 
 
@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-READS = "import helper\nkeys = open('keys.txt').read()\n"
+READS = "import glob, helper\nkeys = open('keys.txt').read(), glob.glob('home/*.txt')\n"
 
 
 def test_a_load_is_known_while_nothing_that_it_read_has_changed(folder: Folder) -> None:
@@ -115,7 +115,11 @@ def test_a_file_that_was_not_there_is_an_input(folder: Folder) -> None:
         pytest.param("import datetime as d\ndef end():\n    return d.date.today()\nend()\n", id="a function that runs"),
         pytest.param("import datetime as d\nrun = lambda f: f()\n@run\ndef end():\n    return d.date.today()\n", id="decorated"),
         pytest.param("import time\nfrom functools import cache\n@cache\ndef now():\n    return time.time()\nnow()\n", id="cached"),
+        pytest.param("import datetime as d\ndef all_definitions():\n    return d.date.today()\n", id="called by Dagster"),
+        pytest.param("import datetime as d\ndef __getattr__(name):\n    return d.date.today()\n", id="a module's names"),
         pytest.param("from pathlib import Path\nis_on = Path('home/x').exists()\n", id="whether a file exists"),
+        pytest.param("import glob\nis_on = glob.glob('home/x')\n", id="a pattern without wildcards"),
+        pytest.param("from pathlib import Path\ndone = [*Path('.').glob('*/_SUCCESS')]\n", id="a name in any folder"),
         pytest.param("open('keys.txt', 'a').write('x')\n", id="a file that changed meanwhile"),
     ],
 )  # fmt: skip
