@@ -1,4 +1,4 @@
-"""A build of live refs answers without Dagster, and as it would with it (rule 8.9, decision 0065)."""
+"""A build of live refs answers without Dagster, and as it would with it (rule 8.9, decision 0066)."""
 
 import random
 import re

@@ -2,7 +2,7 @@
 
 An audit hook sees opened files, listed folders and executed modules. Their stats are noted, with a digest of the environment and
 of the day. No note is written after a load with an input that has no stat: a socket, a process, a database, a clock, a file that
-only native code opens (decision 0065). The next command loads again then.
+only native code opens (decision 0066). The next command loads again then.
 """
 
 from __future__ import annotations

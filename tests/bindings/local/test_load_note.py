@@ -1,4 +1,4 @@
-"""A note of a load is used only if the same definitions would load now (decision 0065)."""
+"""A note of a load is used only if the same definitions would load now (decision 0066)."""
 
 import subprocess
 import sys
