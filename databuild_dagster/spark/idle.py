@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from databuild_dagster.spark import server
@@ -18,7 +19,16 @@ QUIET_SECONDS = 60.0
 
 
 def watch(folder: Path) -> None:
-    """Return when the server of the folder has ended, by itself or because it was idle."""
+    """Return when the server of the folder has ended, by itself or because it was idle or the folder was removed."""
+    known = server.load(folder)
+    with suppress(FileNotFoundError):
+        _watch(folder)
+    # No process can find the server of a home that was removed.
+    if known is not None and not folder.exists():
+        server.end(known)
+
+
+def _watch(folder: Path) -> None:
     archiving: subprocess.Popen[bytes] | None = None
     # Its starter may have ended already, long after it attached.
     server.note_use(folder)

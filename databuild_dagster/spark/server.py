@@ -388,17 +388,24 @@ def stop(folder: Path) -> bool:
     record = load(folder)
     stopped = False
     if record is not None:
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            if not is_running(record):
-                break
-            with suppress(ProcessLookupError):
-                os.kill(record.pid, how)
-                stopped = True
-            deadline = time.monotonic() + STOP_SECONDS
-            while is_running(record) and time.monotonic() < deadline:
-                time.sleep(_POLL_SECONDS)
+        stopped = end(record)
         with suppress(FileNotFoundError):
             os.unlink(folder / "server.json")
+    return stopped
+
+
+def end(record: ServerRecord) -> bool:
+    """The same for the process of a record, which stays."""
+    stopped = False
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        if not is_running(record):
+            break
+        with suppress(ProcessLookupError):
+            os.kill(record.pid, how)
+            stopped = True
+        deadline = time.monotonic() + STOP_SECONDS
+        while is_running(record) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
     return stopped
 
 

@@ -164,8 +164,8 @@ def _only_in_one(one: Connection, other: Connection, table: Table) -> tuple[list
 def _sums(connection: Connection, table: Table) -> list[int]:
     sums = [0] * N_SLICES
     for row in _rows(connection, table):
-        of_row = hash(row)
-        sums[of_row % N_SLICES] += of_row
+        # The sum is of the text: -1 and -2 have one hash, and so have an empty text and 0, or a text and its bytes.
+        sums[hash(row) % N_SLICES] += hash(repr(row))
     return sums
 
 

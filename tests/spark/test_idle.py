@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -104,3 +105,19 @@ def test_a_server_without_a_limit_is_watched_and_not_ended(tmp_path, process, mo
     process.wait()
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_a_server_whose_folder_was_removed_ends(tmp_path, process, monkeypatch):
+    monkeypatch.setattr(idle, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(server, "STOP_SECONDS", 2.0)
+    folder = tmp_path / "home"
+    folder.mkdir()
+    record(folder, process, idle_seconds=0.0)
+    os.utime(folder / "clients.lock", (LONG_AGO, LONG_AGO))
+
+    thread = watching(folder)
+    wait_until(lambda: server.seconds_without_use(folder) < 60.0, "the watch has begun")
+    shutil.rmtree(folder)
+    thread.join(60)
+
+    assert process.wait(60) == -signal.SIGKILL

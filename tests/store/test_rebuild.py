@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
+import sqlalchemy as sa
 
 from databuild_dagster.model.commands import ChangeSetAside, RevertCanonical
 from databuild_dagster.model.events import AsideFact
@@ -10,7 +14,7 @@ from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.meta_storage import Put, Remove, do
 from databuild_dagster.store.check import check
 from databuild_dagster.store.log import all_events
-from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.rebuild import _only_in_one, rebuild
 from databuild_dagster.store.store import open_store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 from tests.store.tables import rows_of
@@ -150,3 +154,17 @@ def test_a_unit_of_work_that_raises_leaves_no_trace(eventful):
 
     assert rows_of(eventful.store) == before
     assert isinstance(work, UnitOfWork)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(-1, -2), ("", 0), ("live", b"live"), (5, 5 + 2**61 - 1), (1.5, 2.5), (None, "")]
+)
+def test_rows_of_one_hash_are_told_apart(one, other):
+    table = sa.Table("facts", sa.MetaData(), sa.Column("name"), sa.Column("value"))
+    with closing(sqlite3.connect(":memory:")) as here, closing(sqlite3.connect(":memory:")) as there:
+        for connection, value in ((here, one), (there, other)):
+            connection.execute("CREATE TABLE facts (name, value)")
+            connection.executemany("INSERT INTO facts VALUES (?, ?)", [("same", 1), ("changed", value)])
+
+        assert _only_in_one(here, there, table) == ([("changed", one)], [("changed", other)])
+        assert _only_in_one(here, here, table) == ([], [])

@@ -66,12 +66,17 @@ def log_asset_events(
     with _interrupts_held_back():
         for of_asset in by_asset.values():
             batch_id = generate_event_batch_id()  # type: ignore[no-untyped-call]
-            for number, event in enumerate(of_asset, start=1):
-                batch = DagsterEventBatchMetadata(batch_id, is_end=number == len(of_asset))
-                if isinstance(event, AssetMaterialization):
-                    logged.append(DagsterEvent.asset_materialization(step, event, batch))
-                else:
-                    logged.append(DagsterEvent.asset_observation(step, event, batch))
+            try:
+                for number, event in enumerate(of_asset, start=1):
+                    batch = DagsterEventBatchMetadata(batch_id, is_end=number == len(of_asset))
+                    if isinstance(event, AssetMaterialization):
+                        logged.append(DagsterEvent.asset_materialization(step, event, batch))
+                    else:
+                        logged.append(DagsterEvent.asset_observation(step, event, batch))
+            finally:
+                # A logger of the user may raise before the end of the batch.
+                for entry in context.instance._event_buffer.pop(batch_id, ()):
+                    context.instance.handle_new_event(entry)
     return logged
 
 

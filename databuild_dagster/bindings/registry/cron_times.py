@@ -141,11 +141,11 @@ class CronTimes:
         return found
 
     def _compute_day(self, day: date) -> _Day:
-        midnight = datetime.combine(day, time(), self.zone)
+        midnight = _midnight(day, self.zone)
         start = midnight.timestamp()
         if not self._has(day):
             return _Day(start, ())
-        following = datetime.combine(day + _ONE_DAY, time(), self.zone)
+        following = _midnight(day + _ONE_DAY, self.zone)
         if midnight.utcoffset() == following.utcoffset():
             return _Day(start, self.of_day)
         if self.is_hourly:
@@ -156,8 +156,13 @@ class CronTimes:
             clocks = [clock for clock in moments if clock.minute in minutes]
         else:
             clocks = [self._moved(midnight + timedelta(seconds=seconds)) for seconds in self.of_day]
-        by_offset = {clock.timestamp() - start: clock for clock in reversed(clocks)}
-        return _Day(start, sorted(by_offset), [by_offset[offset] for offset in sorted(by_offset)])
+        by_offset: dict[float, datetime] = {}
+        for clock in clocks:
+            offset = clock.timestamp() - start
+            # Dagster goes on in time only.
+            if not by_offset or offset > next(reversed(by_offset)):
+                by_offset[offset] = clock
+        return _Day(start, list(by_offset), list(by_offset.values()))
 
     def _moved(self, clock: datetime) -> datetime:
         """The time that Dagster takes for one that the day has twice or not at all."""
@@ -166,7 +171,10 @@ class CronTimes:
         if later.timestamp() > clock.timestamp():
             return later if is_looked_for or not self.is_simple else clock
         if later.timestamp() < clock.timestamp() and is_looked_for:
-            return datetime.fromtimestamp(clock.replace(minute=0).timestamp(), self.zone)
+            # A zone such as Dublin's calls its winter the saving of daylight: then Dagster stays within the gap.
+            end = clock.replace(minute=0) + ((clock + timedelta(hours=1)).dst() or timedelta())
+            is_folded = self.is_simple and end.hour in _HOURS_OF_CHANGES
+            return end.replace(fold=1) if is_folded and _is_twice_or_never(end) else end
         return clock
 
 
@@ -174,11 +182,14 @@ class CronTimes:
 def cron_times(cron: str, zone: str, since: float) -> CronTimes | None:
     """The times of a schedule from a moment on, None if only Dagster has them.
 
-    That are schedules such as the last Friday of a month or leap days, and zones whose clock changes by a part of an hour,
-    where Dagster's hours depend on the first hour.
+    That are schedules such as the last Friday of a month or leap days, zones whose clock changes by a part of an hour,
+    where Dagster's hours depend on the first hour, or across midnight, or by more than an hour.
     """
     clock, texts = ZoneInfo(zone), _NAMED.get(cron, cron).lower().split()
-    if len(texts) != len(_FIELDS) or texts[2:4] == _LEAP_DAY or not _keeps_minutes(clock, since):
+    if len(texts) != len(_FIELDS) or texts[2:4] == _LEAP_DAY:
+        return None
+    years = range(datetime.fromtimestamp(since, UTC).year, datetime.now(clock).year + 1)
+    if not _keeps_minutes(clock, years) or not all(_keeps_days_apart(clock, year) for year in years):
         return None
     fields = [_values(text, *field) for text, field in zip(texts, _FIELDS, strict=True)]
     minutes, hours, days, months, weekdays = (found or frozenset() for found in fields)
@@ -219,9 +230,32 @@ def _values(text: str, least: int, most: int, names: Sequence[str]) -> frozenset
     return frozenset(values)
 
 
-def _keeps_minutes(zone: ZoneInfo, since: float) -> bool:
-    """Whether the minutes of the zone's clock are the same in each summer and winter from a moment on."""
-    now = datetime.now(zone)
-    years = range(datetime.fromtimestamp(since, UTC).year, now.year + 1)
+def _is_twice_or_never(clock: datetime) -> bool:
+    return clock.replace(fold=0).utcoffset() != clock.replace(fold=1).utcoffset()
+
+
+@lru_cache(maxsize=MAX_UNPACKED)
+def _keeps_days_apart(zone: ZoneInfo, year: int) -> bool:
+    """Whether each change of the zone's clock in a year is of at most an hour, and not across midnight."""
+    for month in (date(year, number, 1) for number in range(1, 13)):
+        after = (month + 31 * _ONE_DAY).replace(day=1)
+        if _midnight(month, zone).utcoffset() == _midnight(after, zone).utcoffset():
+            continue
+        for day in (month + n * _ONE_DAY for n in range((after - month).days)):
+            last, following = datetime.combine(day, time(23, 59), zone), _midnight(day + _ONE_DAY, zone)
+            seconds = following.timestamp() - _midnight(day, zone).timestamp()
+            is_across = max(last.timestamp(), last.replace(fold=1).timestamp()) >= following.timestamp()
+            if is_across or abs(seconds - _ONE_DAY.total_seconds()) > 3600:
+                return False
+    return True
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    return datetime.combine(day, time(), zone)
+
+
+def _keeps_minutes(zone: ZoneInfo, years: range) -> bool:
+    """Whether the minutes of the zone's clock are the same now and in each summer and winter of some years."""
     moments = [datetime(year, month, 1, tzinfo=zone) for year in years for month in (1, 7)]
-    return len({(at.utcoffset() or timedelta()) % timedelta(hours=1) for at in (now, *moments)}) == 1
+    found = (datetime.now(zone), *moments)
+    return len({(at.utcoffset() or timedelta()) % timedelta(hours=1) for at in found}) == 1

@@ -1,5 +1,6 @@
 """A batch of events leaves Dagster's SQLite files as one event after the other does, and loses none."""
 
+import logging
 import os
 import shutil
 import signal
@@ -219,6 +220,35 @@ def test_an_interrupt_ends_the_step_after_its_batch_is_stored(
     (last,) = instance.get_runs(limit=1)
     assert last.status in (dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE)
     assert instance.get_materialized_partitions(ORDERS) == set(DAYS)
+
+
+def test_a_logger_that_raises_within_a_batch_loses_none_of_the_events_until_then(instance: dg.DagsterInstance) -> None:
+    class Full(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if DAYS[4] in record.getMessage():
+                raise OSError("no space left")
+
+    @dg.logger
+    def to_disk(_: Any) -> logging.Logger:
+        logger = logging.Logger("to_disk", logging.DEBUG)
+        logger.addHandler(Full())
+        return logger
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(DAYS))
+    def described(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from log_asset_events(
+            context, [dg.AssetMaterialization(ORDERS, partition=day, description=day) for day in DAYS]
+        )
+        yield dg.Output(None)
+
+    job = dg.Definitions(
+        [described], jobs=[dg.define_asset_job("all", [described])], loggers={"to_disk": to_disk}
+    ).resolve_job_def("all")
+
+    with pytest.raises(OSError, match="no space left"):
+        job.execute_in_process({"loggers": {"to_disk": {}}}, instance=instance, partition_key=DAYS[9])
+
+    assert instance.get_materialized_partitions(ORDERS) == set(DAYS[:5])
 
 
 def test_a_process_killed_within_a_batch_leaves_the_index_as_it_was(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import dagster as dg
+import pytest
 from dagster import partition_loading_context
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,3 +113,51 @@ def test_the_keys_that_exist_are_those_of_dagster(made):
             assert {name for name in listed[:6] if found.place_of(name) is None} <= {
                 name for name in listed[:6] if not partitions.has_partition_key(name)
             }
+
+
+@pytest.mark.parametrize("cron", ["30 1 * * *", "0 2 * * *", "0 1,13 * * *", "15,45 0-4 * * *", "30 23 * * *"])
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("Europe/London", "2024-03-31"),
+        # Their winter, or the fast, is what saves daylight.
+        ("Europe/Dublin", "2024-03-31"),
+        ("Africa/Casablanca", "2024-04-14"),
+        # A change of the zone for good, and of a summer two hours ahead.
+        ("Africa/Sao_Tome", "2018-01-01"),
+        ("America/Bahia_Banderas", "2012-04-01"),
+        # Not on the hour; from 23:00 to midnight; of two hours; a midnight of which the end was before it.
+        ("Pacific/Chatham", "2012-09-30"),
+        ("America/Nuuk", "2024-03-30"),
+        ("Antarctica/Troll", "2012-03-25"),
+        ("America/St_Johns", "2010-11-07"),
+    ],
+)
+def test_a_day_of_an_uncommon_change_has_the_windows_and_keys_of_dagster(zone, day, cron):
+    start = datetime.fromisoformat(day) - timedelta(days=1)
+    partitions = dg.TimeWindowPartitionsDefinition(start=start, fmt=FORMATS[0], cron_schedule=cron, timezone=zone)
+    keys = time_keys_of(partitions)
+
+    windows = list(islice(windows_from(partitions, partitions.start_timestamp), 30))
+
+    if keys is not None:
+        found = [(keys.key_of(at), at) for at in islice(keys.onward(partitions.start_timestamp), 30)]
+        assert found == [(key_of_window(partitions, window.start), window.start.timestamp()) for window in windows]
+
+
+@pytest.mark.parametrize(
+    ("zone", "is_common"),
+    [
+        ("Europe/Dublin", True),
+        ("America/Santiago", True),
+        ("America/Nuuk", False),
+        ("Antarctica/Troll", False),
+        ("Australia/Lord_Howe", False),
+    ],
+)
+def test_a_zone_whose_clock_changes_across_midnight_or_by_another_time_than_an_hour_is_left_to_dagster(zone, is_common):
+    partitions = dg.TimeWindowPartitionsDefinition(
+        start=datetime(2024, 1, 1), fmt=FORMATS[0], cron_schedule="30 23 * * *", timezone=zone
+    )
+
+    assert (time_keys_of(partitions) is not None) == is_common
