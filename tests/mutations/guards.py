@@ -2570,4 +2570,20 @@ GUARDS = (
         "    if False:",
         (DYNAMIC_KEYS,),
     ),
+    Guard(
+        "rows that have one hash are equal in the check of a log",
+        "3.5",
+        "store/rebuild.py",
+        "+= hash(repr(row))",
+        "+= hash(row)",
+        ("tests/store/test_rebuild.py::test_rows_of_one_hash_are_told_apart",),
+    ),
+    Guard(
+        "a logger that raises loses the events of its batch",
+        "6.9",
+        "bindings/adapter/event_batches.py",
+        "context.instance._event_buffer.pop(batch_id, ()):",
+        "():",
+        (f"{EVENT_BATCHES}::test_a_logger_that_raises_within_a_batch_loses_none_of_the_events_until_then",),
+    ),
 )

@@ -155,7 +155,7 @@ def test_a_day_of_an_uncommon_change_has_the_windows_and_keys_of_dagster(zone, d
         ("Australia/Lord_Howe", False),
     ],
 )
-def test_a_zone_whose_clock_changes_across_midnight_or_by_another_time_than_an_hour_is_left_to_dagster(zone, is_common):
+def test_a_zone_with_uncommon_clock_changes_is_left_to_dagster(zone, is_common):
     partitions = dg.TimeWindowPartitionsDefinition(
         start=datetime(2024, 1, 1), fmt=FORMATS[0], cron_schedule="30 23 * * *", timezone=zone
     )
