@@ -61,7 +61,6 @@ LOT_PARTS = "tests/features/lots/parts/test_lot_parts.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_outcomes_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
-NOTED = "tests/cli/test_build_noted.py"
 OUTAGES = "tests/engine/test_outages.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 CUT = "tests/engine/test_engine_cut_commits.py"
@@ -2553,14 +2552,6 @@ GUARDS = (
         "doubts = [*sorted(self._doubts), *changed, *names]",
         "doubts = [*sorted(self._doubts), *names]",
         (LOAD_NOTE + "::test_a_load_with_an_input_that_has_no_stat_is_not_known",),
-    ),
-    Guard(
-        "a build without a load leaves the work of a taint",
-        "8.9",
-        "cli/build.py",
-        "    is_new = is_news or queries",
-        "    is_new = queries",
-        (NOTED + "::test_a_build_of_live_refs_imports_dagster_only_for_what_may_have_changed",),
     ),
     Guard(
         "keys of dynamic partitions are read from a file that Dagster does not use",
