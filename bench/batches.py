@@ -112,20 +112,24 @@ def milliseconds_of_events(n: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as folder:
         store = SqliteEventLogStorage(folder)
         for _ in range(ROUNDS):
-            by_dagster, ours = new_id(), new_id()
-            first, second = _events(ours, n), _events(ours, n)
-            engine = _engine_for(store.conn_string_for_shard(by_dagster))
-            ways: dict[str, tuple[int, Callable[[], object]]] = {
-                "a new run's file, by Dagster": (1, lambda: _initdb(store, engine)),  # noqa: B023
-                "a new run's file, like the index": (1, lambda: store.get_logs_for_run(ours)),  # noqa: B023
-                "a materialization, one by one": (n, lambda: EventLogStorage.store_event_batch(store, first)),  # noqa: B023
-                "a materialization, in a batch": (n, lambda: _store_event_batch(store, second)),  # noqa: B023
-            }
-            for what, (times, work) in ways.items():
+            for what, (times, work) in _ways(store, n).items():
                 began = time.process_time()
                 work()
                 found.setdefault(what, []).append((time.process_time() - began) * 1000 / times)
     return {what: statistics.median(milliseconds) for what, milliseconds in found.items()}
+
+
+def _ways(store: SqliteEventLogStorage, n: int) -> dict[str, tuple[int, Callable[[], object]]]:
+    """By what is made, the number of times, and the work, on the files of two new runs."""
+    by_dagster, ours = new_id(), new_id()
+    first, second = _events(ours, n), _events(ours, n)
+    engine = _engine_for(store.conn_string_for_shard(by_dagster))
+    return {
+        "a new run's file, by Dagster": (1, lambda: _initdb(store, engine)),
+        "a new run's file, like the index": (1, lambda: store.get_logs_for_run(ours)),
+        "a materialization, one by one": (n, lambda: EventLogStorage.store_event_batch(store, first)),
+        "a materialization, in a batch": (n, lambda: _store_event_batch(store, second)),
+    }
 
 
 def _events(run_id: str, n: int) -> list[EventLogEntry]:

@@ -114,25 +114,27 @@ def keys() -> None:
         "| schedule | check, ms | range, ms | window, ms | Dagster's check, ms | floor, ms |\n|---|---|---|---|---|---|"
     )
     for schedule, zone in SCHEDULES:
-        partitions = TimeWindowPartitionsDefinition(
-            start="2024-01-01-00:00", fmt=MINUTES, cron_schedule=schedule, timezone=zone
-        )
-        dataset = DatasetSpec("flights", "flights", LOCATION, partitions=partitions_text(partitions))
-        first = datetime(2024, 6, 1, tzinfo=UTC).timestamp()
-        some = [key_of_window(partitions, window.start) for window in islice(windows_from(partitions, first), N_KEYS)]
-        catalog = DagsterCatalog(cast("Any", None))
-        name = make_ref("flights", f"{some[0]}..{some[-1]}")
-        columns = (
-            lambda: catalog.absent(dataset, some),  # noqa: B023
-            lambda: refs_named(dataset, name, lambda: None),  # noqa: B023
-            lambda: [windows_of(partitions, key) for key in some],  # noqa: B023
-            lambda: [partitions.has_partition_key(key) for key in some[:10]],  # noqa: B023
-            lambda: [datetime.strptime(key[:16], MINUTES).strftime(MINUTES) for key in some],  # noqa: B023
-        )
-        spent = [
-            _processor_ms(column) / n for column, n in zip(columns, (N_KEYS, N_KEYS, N_KEYS, 10, N_KEYS), strict=True)
-        ]
+        spent = [_processor_ms(work) / n for n, work in _ways_of_keys(schedule, zone)]
         print(f"| `{schedule}`, {zone} | {' | '.join(f'{ms:.3f}' for ms in spent)} |", flush=True)
+
+
+def _ways_of_keys(schedule: str, zone: str) -> list[tuple[int, Callable[[], object]]]:
+    """For each column the number of keys, and the work."""
+    partitions = TimeWindowPartitionsDefinition(
+        start="2024-01-01-00:00", fmt=MINUTES, cron_schedule=schedule, timezone=zone
+    )
+    dataset = DatasetSpec("flights", "flights", LOCATION, partitions=partitions_text(partitions))
+    first = datetime(2024, 6, 1, tzinfo=UTC).timestamp()
+    some = [key_of_window(partitions, window.start) for window in islice(windows_from(partitions, first), N_KEYS)]
+    catalog = DagsterCatalog(cast("Any", None))
+    name = make_ref("flights", f"{some[0]}..{some[-1]}")
+    return [
+        (N_KEYS, lambda: catalog.absent(dataset, some)),
+        (N_KEYS, lambda: refs_named(dataset, name, lambda: None)),
+        (N_KEYS, lambda: [windows_of(partitions, key) for key in some]),
+        (10, lambda: [partitions.has_partition_key(key) for key in some[:10]]),
+        (N_KEYS, lambda: [datetime.strptime(key[:16], MINUTES).strftime(MINUTES) for key in some]),
+    ]
 
 
 def _processor_ms(work: Callable[[], object]) -> float:

@@ -149,7 +149,9 @@ def page() -> str:
     }
     others = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem not in shown)
     ending = (
-        f"\n## Also recorded\n\nIn `bench/results/`: {', '.join(f'`{name}`' for name in others)}.\n" if others else ""
+        f"\n## Tables that this page leaves out\n\n`bench/results/` has the tables {', '.join(f'`{name}`' for name in others)}.\n"
+        if others
+        else ""
     )
     return INTRODUCTION.lstrip() + "".join(chain.from_iterable(map(section_lines, PAGE))) + ending
 

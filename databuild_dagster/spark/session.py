@@ -354,7 +354,7 @@ def _open_classic(settings: SparkSettings, master: str, address: str | None = No
 
 
 def further_session(spark: SparkSession, settings: SparkSettings) -> SparkSession:
-    """A session beside another one in the JVM of this process, with settings of its own."""
+    """A session beside `spark` in the JVM of this process, with settings of its own."""
     further = spark.newSession()
     _configure(further, settings.session_config())
     return further
