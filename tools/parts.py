@@ -1,8 +1,9 @@
 """What `make test` leaves out, part by part: `make test-rest`, the second half of `make test-all` and of CI.
 
 Parts that need Spark run one after the other, and beside them the parts that need none. Each line of output begins with the
-name of its part. At the end stand the minutes and processor minutes of each part; docs/testing.md has their budget.
-Exit 1 if a part failed; the other parts have run all the same.
+name of its part. At the end stand the minutes and processor minutes of each part; docs/testing.md has their budget. What the
+failed parts said last stands below them: who reads a long log reads its end. Exit 1 if a part failed; the other parts have run
+all the same.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,9 @@ from typing import IO, Final
 ROOT: Final = Path(__file__).parents[1]
 #: Of prctl(2): a process whose parent has ended becomes a child of ours, so its processor time is counted.
 PR_SET_CHILD_SUBREAPER: Final = 36
+#: What is repeated of a failed part: lines of pytest's summary, or else its last lines, each cut to so many characters.
+MAX_REPEATED: Final = 8
+MAX_CHARACTERS: Final = 200
 #: Within that time the last lines of a part are printed.
 LAST_LINES_SECONDS: Final = 10.0
 
@@ -62,6 +67,8 @@ class Outcome:
     exit_code: int
     seconds: float
     processor_seconds: float
+    #: What tells why a failed part failed.
+    reasons: Sequence[str] = ()
 
 
 def run_part(part: Part) -> Outcome:
@@ -80,21 +87,28 @@ def run_part(part: Part) -> Outcome:
     )
     os.close(writing)
     assert counted.stdout is not None
-    printing = threading.Thread(target=_print_lines, args=(part, counted.stdout), daemon=True)
+    failures: list[str] = []
+    last: deque[str] = deque(maxlen=MAX_REPEATED)
+    printing = threading.Thread(target=_print_lines, args=(part, counted.stdout, failures, last), daemon=True)
     printing.start()
     exit_code = counted.wait()
     # A server that a failed test left has the output open without end.
     printing.join(LAST_LINES_SECONDS)
     with os.fdopen(reading) as pipe:
         processor_seconds = float(pipe.read() or "nan")
-    outcome = Outcome(part, exit_code, time.monotonic() - began, processor_seconds)
+    reasons = (failures[-MAX_REPEATED:] or list(last)) if exit_code else []
+    outcome = Outcome(part, exit_code, time.monotonic() - began, processor_seconds, reasons)
     print(f"{part.target:15} | {_row(outcome)}", flush=True)
     return outcome
 
 
-def _print_lines(part: Part, lines: IO[str]) -> None:
+def _print_lines(part: Part, lines: IO[str], failures: list[str], last: deque[str]) -> None:
     for line in lines:
         print(f"{part.target:15} | {line}", end="", flush=True)
+        if line.startswith(("FAILED ", "ERROR ")):
+            failures.append(line.rstrip()[:MAX_CHARACTERS])
+        elif line.strip():
+            last.append(line.rstrip()[:MAX_CHARACTERS])
 
 
 def count(target: str, writing: int) -> int:
@@ -144,6 +158,9 @@ def main() -> int:
     total = sum(outcome.processor_seconds for outcome in outcomes) / 60
     failed = [outcome.part.target for outcome in outcomes if outcome.exit_code]
     print(f"{total:.1f} processor minutes; " + (f"FAILED: {', '.join(failed)}" if failed else "all parts passed"))
+    for outcome in outcomes:
+        for reason in outcome.reasons:
+            print(f"{outcome.part.target}: {reason}", flush=True)
     return 1 if failed or len(outcomes) < len(chosen) else 0
 
 
