@@ -273,7 +273,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
         LEFT JOIN {P}wants w ON h.kind = 'wants' AND w.id = h.entity_id
         LEFT JOIN {P}job_runs j ON h.kind = 'job_runs' AND j.id = h.entity_id
         WHERE h.kind || ' ' || coalesce(h.from_state, '') || '>' || h.to_state NOT IN ({_LAWFUL})""",
-        # A delegation has no rows of history: its own row has its start and its end (decision 0031).
+        # A delegation has no rows of history: its own row has its start and its end (decision 0013).
         f"""SELECT d.requester, 'was ' || d.kind || ' for ' || r.ref || ' and is ' || d.outcome
         || CASE WHEN d.ended_at IS NULL THEN ', and has not ended' ELSE ', and has ended' END || ', which is in no table'
         FROM {P}delegations d JOIN {P}refs r ON r.id = d.ref_id

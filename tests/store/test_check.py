@@ -162,7 +162,7 @@ def test_what_an_arrival_moves_is_a_row_of_the_tables():
 
 
 def test_a_delegation_that_ends_twice_in_the_log_is_a_violation(world):
-    """Rules 3.2, 3.5, decision 0031: the fold looks each end of a delegation up, from the state that it has."""
+    """Rules 3.2, 3.5, decision 0013: the fold looks each end of a delegation up, from the state that it has."""
     ended = e.DelegationGivenUp(requester="asker", refs=("c",), reason="its time is up")
     with world.store.writing() as work:
         log.append(work.connection, e.Event(world.seq + 1, world.clock.now, ended, "a command", "tester"))

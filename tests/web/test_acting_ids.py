@@ -1,4 +1,4 @@
-"""The command id of an action: the same call is done once, and another call with the same id is refused (decision 0054)."""
+"""The command id of an action: the same call is done once, and another call with the same id is refused (decision 0047)."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def clear_killed(engine: Engine, asset: str, places: Sequence[Warehouse]) -> Non
     """Remove the files of rewrites of a dataset that never became an instance, as far as this machine has begun them.
 
     Their process may only be asleep before its command. So the command's id is used up first, and the command has no effect any
-    more (decision 0022).
+    more (decision 0050).
     """
     for warehouse in places:
         for name, folder in warehouse.staging_dirs().items():
