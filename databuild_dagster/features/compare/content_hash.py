@@ -13,7 +13,7 @@ does not mix, so that values which change places between rows or columns change 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -75,6 +75,35 @@ def check_hashable(schema: pa.Schema) -> None:
     """Raises `CannotHash` for the first column whose type has no hash."""
     for field in schema:
         _check(field.name, field.type)
+
+
+class RowLanes(NamedTuple):
+    """For each row 128 bits of its key, as two numbers, and 128 bits of each other column."""
+
+    keys: NDArray[np.uint64]
+    columns: dict[str, NDArray[np.uint64]]
+
+
+def lanes_of_rows(table: pa.Table, key: Sequence[str]) -> RowLanes:
+    """What tells rows of two tables apart, without their values. Raises `CannotHash`."""
+    check_hashable(table.schema)
+    keys: list[Any] = []
+    columns: dict[str, list[Any]] = {name: [] for name in table.column_names if name not in key}
+    for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+        keys.append(_lanes_of(batch, key))
+        for name, found in columns.items():
+            found.append(_lanes_of(batch, [name]))
+    return RowLanes(_stacked(keys), {name: _stacked(found) for name, found in columns.items()})
+
+
+def _lanes_of(batch: pa.RecordBatch, names: Sequence[str]) -> NDArray[np.uint64]:
+    fields = [(name, batch.schema.field(name).type, batch.column(name)) for name in names]
+    first, second = _sum_of_fields(fields, batch.num_rows)
+    return np.column_stack([_mixed(first, 0), _mixed(second, 0)])
+
+
+def _stacked(parts: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    return np.concatenate(parts) if parts else np.zeros((0, 2), np.uint64)
 
 
 def _hash_of_batch(batch: pa.RecordBatch) -> ContentHash:
@@ -176,13 +205,13 @@ def _stored(values: pa.Array) -> pa.Array:
     if pa.types.is_map(type):
         entry = pa.struct([pa.field("key", type.key_type, nullable=False), pa.field("value", type.item_type)])
         return values.cast(pa.list_(entry)).cast(pa.large_list(entry))
-    if pa.types.is_list(type) or pa.types.is_fixed_size_list(type) or _is_list_view(type):
+    if _is_list(type):
         return values.cast(pa.large_list(type.value_type))
     if pa.types.is_run_end_encoded(type):
         return _stored(pc.run_end_decode(values))
     if pa.types.is_dictionary(type) and values.dictionary.null_count:
         return _stored(values.dictionary_decode())
-    if _is_text(type) or pa.types.is_binary(type) or _is_binary_view(type):
+    if _is_text(type) or _is_binary(type):
         return values.cast(pa.large_binary())
     return values
 
@@ -190,19 +219,20 @@ def _stored(values: pa.Array) -> pa.Array:
 def _is_text(type: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type)
+    return type in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def _is_binary_view(type: pa.DataType) -> bool:
+def _is_binary(type: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return pa.types.is_binary_view(type)
+    return type in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
-def _is_list_view(type: pa.DataType) -> bool:
-    import pyarrow as pa
+def _is_list(type: pa.DataType) -> bool:
+    import pyarrow.types as types
 
-    return pa.types.is_list_view(type) or pa.types.is_large_list_view(type)
+    kinds = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(is_kind(type) for is_kind in kinds)
 
 
 def _whitened(words: Lane) -> tuple[Lane, Lane]:
@@ -276,9 +306,7 @@ def _offsets(values: pa.Array) -> NDArray[np.int64]:
     return np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + n + 1]
 
 
-def _of_items(
-    items: tuple[Lane, Lane], counts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> tuple[Lane, Lane]:
+def _of_items(items: tuple[Lane, Lane], counts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[Lane, Lane]:
     """Of each value the sum of its items, each mixed with its position, and then with its length."""
     ends = np.cumsum(counts)
     positions = np.arange(len(items[0]), dtype=np.uint64) - np.repeat(ends - counts, counts).astype(np.uint64)
@@ -301,11 +329,11 @@ def _canonical_name(type: pa.DataType) -> str:
         return f"struct<{', '.join(f'{field.name!r}: {_canonical_name(field.type)}' for field in type)}>"
     if pa.types.is_map(type):
         return f"map<{_canonical_name(type.key_type)}, {_canonical_name(type.item_type)}>"
-    if pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_fixed_size_list(type) or _is_list_view(type):
+    if _is_list(type):
         return f"list<{_canonical_name(type.value_type)}>"
     if _is_text(type):
         return "string"
-    if pa.types.is_binary(type) or pa.types.is_large_binary(type) or _is_binary_view(type):
+    if _is_binary(type):
         return "binary"
     return str(type)
 

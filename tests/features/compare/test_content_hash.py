@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databuild_dagster.warehouse.content_hash import CannotHash, ContentHash, check_hashable, hash_of
+from databuild_dagster.features.compare.content_hash import CannotHash, ContentHash, check_hashable, hash_of
 from tests.values.columns import columns, plain
 
 #: The hash of rows that a log may have is the same in each later version.
@@ -37,7 +37,7 @@ def test_the_hash_of_a_table_stays_the_same_in_later_versions() -> None:
     assert ContentHash.parsed(KEPT) == hashed(table)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(columns(), min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_order_of_rows_batches_and_layout_do_not_change_the_hash(drawn: list[pa.Array], chance: random.Random) -> None:
     rows = min(map(len, drawn))
@@ -54,7 +54,7 @@ def test_order_of_rows_batches_and_layout_do_not_change_the_hash(drawn: list[pa.
     assert hashed(other_layout) == hashed(table)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(columns(), st.lists(st.integers(0, 3), min_size=1, max_size=4))
 def test_two_tables_have_one_hash_exactly_if_they_have_equal_rows(drawn: pa.Array, chosen: list[int]) -> None:
     other = _taken(pa.chunked_array([drawn]), [n % len(drawn) for n in chosen])
