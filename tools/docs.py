@@ -37,6 +37,7 @@ _RECORDS_OF = {
     "engine.why.history": "ShownInstance",
     "features.compare.receipts": "Receipt",
     "features.compare.differences": "Difference",
+    "features.compare.ranges": "RangeDifference",
     "engine.why.job_runs": "JobRun CanceledJobRun JobRunReport",
     "engine.why.orchestrators": "Orchestrator Outage",
     "calls.taints": "Tainted WouldTaint Untainted Reverted",

@@ -11,10 +11,13 @@ from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import (
+    DiskTrouble,
     EscapingFile,
+    ListedFileLost,
     ManifestDamaged,
     ManifestMissing,
     NewerManifest,
+    NotParquet,
     StorageLibraryMissing,
     StorageTrouble,
 )
@@ -23,6 +26,8 @@ from databuild_dagster.warehouse.manifest import Column, read_manifest
 
 #: Errors that hide the files of a live instance; its state is known all the same.
 NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, StorageTrouble, StorageLibraryMissing)
+#: And those that hide its rows.
+NO_ROWS = (*NO_FILES, NotParquet, ListedFileLost, DiskTrouble, FileNotFoundError)
 #: Files that are listed.
 MAX_FILES = 200
 #: The reason why the files of a live instance are not known.

@@ -14,7 +14,7 @@ FEATURE = Feature(
         Command(
             "diff",
             "commands.diff:diff",
-            "Compare two instances of REF: inputs, code, rows, columns.",
+            "Compare REFS with before: inputs, code, rows, columns.",
             "Find out",
             "receipt",
         ),

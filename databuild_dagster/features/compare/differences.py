@@ -149,7 +149,7 @@ def diff_of(queries: Queries, first: str, second: str) -> Difference:
     ]
     n_same = b.n_inputs - counts.added - counts.replaced
     settings = _settings(*(_code(known[uuid], made_with.get(uuid)) for uuid in both))[:MAX_SETTINGS]
-    columns = [] if any(found.note for found in contents) else _columns(*(found.columns for found in contents))
+    columns = [] if any(found.note for found in contents) else column_changes(*(found.columns for found in contents))
     inputs = InputsDifference(counts.added, counts.removed, counts.replaced, n_same, differing)
     return Difference(a, b, inputs, settings, columns)
 
@@ -203,7 +203,7 @@ def _settings(first: _Settings, second: _Settings) -> list[SettingChange]:
     return [SettingChange(*key, first.get(key), second.get(key)) for key in sorted(differing)]
 
 
-def _columns(first: Sequence[Column], second: Sequence[Column]) -> list[ColumnChange]:
+def column_changes(first: Sequence[Column], second: Sequence[Column]) -> list[ColumnChange]:
     """In the order of the second instance; columns of the first instance alone come last."""
     before, after = ({column.name: _type(column) for column in columns} for columns in (first, second))
     return [

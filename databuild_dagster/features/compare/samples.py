@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from databuild_dagster.calls.cells import cell_text
-from databuild_dagster.calls.contents import NO_FILES, allows_sample
+from databuild_dagster.calls.contents import NO_ROWS, allows_sample
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref, asset_of
@@ -22,7 +22,7 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse.errors import DiskTrouble, ListedFileLost, NotParquet
+from databuild_dagster.warehouse.errors import NotParquet
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, read_manifest
 from databuild_dagster.warehouse.storage import Storage, storage_at
@@ -89,7 +89,7 @@ def sample_of(queries: Queries, ref: Ref) -> ShownSample:
         manifest = read_manifest(warehouse, asset, canonical.uuid)
         check_recorded(warehouse, manifest, canonical)
         file, sample = _first_rows(warehouse, manifest)
-    except (*NO_FILES, NotParquet, ListedFileLost, DiskTrouble, FileNotFoundError) as error:
+    except NO_ROWS as error:
         # The message has the path.
         raise RowsUnreadable(ref=ref, kind=type(error).__name__) from error
     types = {column.name: column.type for column in manifest.schema.columns}

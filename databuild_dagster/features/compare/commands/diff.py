@@ -1,4 +1,4 @@
-"""`databuild diff REF`: the differences of two instances, by default the canonical instance and its predecessor (rule 4.6)."""
+"""`databuild diff REFS`: two instances by their records, or partitions by their rows (rule 4.6)."""
 
 import json
 from collections.abc import Iterator
@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from databuild_dagster.cli.known_refs import canonical_of
-from databuild_dagster.cli.options import REF, tabular
+from databuild_dagster.cli.options import Selection, as_of, moment, selection, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.engine.wording import json_of
 from databuild_dagster.features.compare.differences import diff_of, instances_to_compare
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.features.compare.ranges import PartitionDifference, RangeDifference, differences_of, summed
+from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.ids import IdKind, short_id
 
@@ -20,20 +21,91 @@ from databuild_dagster.store.queries.ids import IdKind, short_id
 _FACTS = ("state", "rows", "bytes", "n_files", "n_inputs", "job", "actor")
 
 
+#: Of a partition in a table: the heading, and the field.
+_COLUMNS = (
+    ("before", "rows_a"),
+    ("after", "rows_b"),
+    ("added", "added"),
+    ("removed", "removed"),
+    ("changed", "changed"),
+)
+
+
+class InstancesOfOneRef(Refused):
+    """--from and --to name two instances of one REF, and go without --as-of, --key, --markdown and further REFS."""
+
+
 @click.command()
-@click.argument("ref", type=REF)
 @click.option("--from", "first", metavar="UUID", help="The earlier instance, also of another partition.")
 @click.option("--to", "second", metavar="UUID", help="The later instance instead of the canonical one.")
+@click.option(
+    "--key", default="", metavar="COLUMN[,COLUMN]", help="The columns that name a row, to compare row by row."
+)
+@click.option("--markdown", is_flag=True, help="Print a table for a pull request.")
+@as_of
 @tabular
-def diff(ref: Ref, first: str | None, second: str | None, as_json: bool) -> None:
-    """Compare two instances of REF: inputs, code, rows, columns.
+@selection
+def diff(
+    selection: Selection,
+    first: str | None,
+    second: str | None,
+    key: str,
+    markdown: bool,
+    as_of: str | None,
+    as_json: bool,
+) -> None:
+    """Compare REFS with before: inputs, code, rows, columns.
 
-    By default the canonical instance is compared with the last earlier instance that was live.
+    By default the canonical instance is compared with the last earlier instance that was live, with --as-of with the canonical
+    instance of that time. One REF alone is compared by its records. Several, or one with --as-of or --key, are compared by their
+    rows: partitions whose rows are equal in any order are counted, and each other is a line.
     """
     queries = the_queries()
+    by_rows = bool(as_of or key or markdown)
+    if (first or second) and (by_rows or len(selection.names) > 1):
+        raise InstancesOfOneRef
+    refs = selection.refs(queries)
+    if by_rows or len(refs) != 1:
+        then = moment(queries, as_of) if as_of else None
+        _print_range(
+            summed(differences_of(queries, refs, then, tuple(filter(None, key.split(","))))), markdown, as_json
+        )
+        return
+    ref = refs[0]
     canonical_of(queries, ref)
     first, second = (text and queries.ids.full(IdKind.INSTANCE, text) for text in (first, second))
-    found = json_of(diff_of(queries, *instances_to_compare(queries, ref, first, second)))
+    _print_instances(json_of(diff_of(queries, *instances_to_compare(queries, ref, first, second))), as_json)
+
+
+def _print_range(found: RangeDifference, markdown: bool, as_json: bool) -> None:
+    if as_json:
+        emit(json_of(found))
+        return
+    counted = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(found.counts.items()))
+    headings = ("partition", "outcome", *(heading for heading, _ in _COLUMNS), "columns")
+    rows = [
+        (of.ref, of.outcome, *(getattr(of, field) for _, field in _COLUMNS), _what_changed(of))
+        for of in found.partitions
+    ]
+    if not markdown:
+        table(headings, rows, empty="No partition differs.")
+        click.echo(f"{counted or 'no partitions'}.")
+        return
+    click.echo(f"**{counted or 'no partitions'}**")
+    if rows:
+        click.echo("")
+        for row in (headings, ("---",) * len(headings), *rows):
+            cells = ("" if cell is None else str(cell).replace("|", "\\|") for cell in row)
+            click.echo(f"| {' | '.join(cells)} |")
+
+
+def _what_changed(found: PartitionDifference) -> str:
+    said = [f"{column.name} {column.change}" for column in found.columns]
+    said += [value.name if value.rows is None else f"{value.name} in {value.rows:,}" for value in found.values]
+    return ", ".join([*said, *([found.note] if found.note else [])])
+
+
+def _print_instances(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         emit(found)
         return

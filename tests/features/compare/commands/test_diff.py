@@ -41,3 +41,28 @@ def test_an_instance_is_compared_with_the_one_before_it(project: Project, sales:
     assert "column name" in text
     assert "code fingerprint" in text
     assert "no names" in text
+
+
+def test_a_range_is_compared_by_its_rows(project: Project, sales: PublishedWorld) -> None:
+    for day in DAYS[:3]:
+        sales.build(day, {"id": [1, 2], "amount": [1.5, 2.5]})
+        sales.taint(f"sales@{day}")
+    for day, amount in zip(DAYS[:3], (2.5, 9.0, 2.5), strict=True):
+        sales.build(day, {"id": [1, 2], "amount": [1.5, amount]})
+
+    words = (f"sales@{DAYS[0]}..{DAYS[2]}", "--key", "id")
+    found, text = project.ask("diff", *words), project.call("diff", *words, "--markdown").out
+
+    assert found["counts"] == {"different": 1, "equal": 2}
+    assert [(of["ref"], of["changed"], of["values"]) for of in found["partitions"]] == [
+        (OTHER, 1, [{"name": "amount", "rows": 1}])
+    ]
+    assert f"| {OTHER} | different | 2 | 2 | 0 | 0 | 1 | amount in 1 |" in text
+
+
+def test_two_instances_are_named_for_one_ref_alone(project: Project, sales: PublishedWorld) -> None:
+    uuid = sales.build(DAYS[0], {"id": [1]})
+    sales.build(DAYS[1], {"id": [1]})
+
+    assert project.call("diff", DAY, OTHER, "--from", uuid).code == 2
+    assert project.call("diff", DAY, "--from", uuid, "--key", "id").code == 2

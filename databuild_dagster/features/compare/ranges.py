@@ -1,0 +1,210 @@
+"""Partitions compared with what they were: equal or not, rows, columns, and values by the columns of a key.
+
+Two instances are compared by the content hash of their rows. Where it differs, the schemas are compared, then each column by a hash of
+its own, and with a key each row. Rows are read here, by Arrow, one partition at a time; the pair of one instance is not read at all.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from databuild_dagster.calls.contents import NO_ROWS, REMOVED_NOTE, unreadable_note
+from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.features.compare.content_hash import CannotHash, hash_of, lanes_of_rows
+from databuild_dagster.features.compare.differences import ColumnChange, column_changes
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, read_manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Instances of a ref that are searched for the predecessor.
+MAX_BEFORE: Final = 100
+
+#: `same` is one instance, `equal` two with equal rows; `unknown` has a note.
+Outcome = Literal["same", "equal", "different", "added", "removed", "missing", "unknown"]
+
+
+class NoSuchKey(Refused):
+    """{ref} has no column {column!r}, which is to be part of the key."""
+
+    hint = "`databuild show {ref}` lists its columns."
+
+
+class ValueChange(msgspec.Struct, frozen=True):
+    """A column whose values differ; `rows` is in how many rows of both sides, None without a key."""
+
+    name: str
+    rows: int | None
+
+
+class PartitionDifference(msgspec.Struct, frozen=True):
+    """A partition then (`a`) and now (`b`). The rows that were added, removed and changed are None without a key."""
+
+    ref: Ref
+    outcome: Outcome
+    a: str | None = None
+    b: str | None = None
+    rows_a: int | None = None
+    rows_b: int | None = None
+    added: int | None = None
+    removed: int | None = None
+    changed: int | None = None
+    columns: Sequence[ColumnChange] = ()
+    values: Sequence[ValueChange] = ()
+    note: str | None = None
+
+
+class RangeDifference(msgspec.Struct, frozen=True):
+    """The number of refs of each outcome, and the refs that are neither the same, nor equal, nor missing on both sides."""
+
+    counts: dict[Outcome, int]
+    partitions: list[PartitionDifference]
+
+
+class _Pair(NamedTuple):
+    ref: Ref
+    a: str | None
+    b: str | None
+
+
+def differences_of(
+    queries: Queries, refs: Sequence[Ref], then: Moment | None, key: Sequence[str]
+) -> Iterator[PartitionDifference]:
+    """Each ref compared with what readers saw then; without a moment, with the last live instance before its canonical one.
+
+    A partition that cannot be read here has a note. Raises `NoSuchKey`.
+    """
+    for pair in _pairs(queries, refs, then):
+        if pair.a is None or pair.b is None:
+            outcome: Outcome = "missing" if pair.a == pair.b else "added" if pair.a is None else "removed"
+            yield PartitionDifference(pair.ref, outcome, pair.a, pair.b)
+        elif pair.a == pair.b:
+            yield PartitionDifference(pair.ref, "same", pair.a, pair.b)
+        else:
+            yield _difference(queries, pair.ref, pair.a, pair.b, key)
+
+
+def summed(differences: Iterable[PartitionDifference]) -> RangeDifference:
+    """The differences of a range."""
+    counts: Counter[Outcome] = Counter()
+    partitions = []
+    for difference in differences:
+        counts[difference.outcome] += 1
+        if difference.outcome not in ("same", "equal", "missing"):
+            partitions.append(difference)
+    return RangeDifference(dict(counts), partitions)
+
+
+def _pairs(queries: Queries, refs: Sequence[Ref], then: Moment | None) -> Iterator[_Pair]:
+    now = queries.canonical.of(refs)
+    before = queries.canonical.at(refs, then.seq) if then is not None and then.seq is not None else None
+    for ref in refs:
+        b = now[ref].uuid if now[ref].live_at is not None else None
+        if before is not None:
+            yield _Pair(ref, before[ref].uuid if before[ref].live_at is not None else None, b)
+        else:
+            yield _Pair(ref, _one_before(queries, ref, b), b)
+
+
+def _one_before(queries: Queries, ref: Ref, uuid: str | None) -> str | None:
+    found = [instance for instance in queries.instances.history(ref, MAX_BEFORE) if instance.live_at is not None]
+    uuids = [instance.uuid for instance in found]
+    if uuid not in uuids:
+        return None
+    place = uuids.index(uuid)
+    return uuids[place - 1] if place else None
+
+
+def _difference(queries: Queries, ref: Ref, a: str, b: str, key: Sequence[str]) -> PartitionDifference:
+    sides: list[Manifest] = []
+    tables: list[pa.Table] = []
+    for uuid in (a, b):
+        read = _read(queries, ref, uuid)
+        if isinstance(read, str):
+            return PartitionDifference(ref, "unknown", a, b, note=read)
+        sides.append(read[0])
+        tables.append(read[1])
+    before, after = tables
+    for column in key:
+        for table in tables:
+            if column not in table.column_names:
+                raise NoSuchKey(ref=ref, column=column)
+    columns = column_changes(*(side.schema.columns for side in sides))
+    found = PartitionDifference(ref, "different", a, b, before.num_rows, after.num_rows, columns=columns)
+    try:
+        if not columns and hash_of(before.to_batches()) == hash_of(after.to_batches()):
+            return replace(found, outcome="equal")
+        if key:
+            return _by_key(found, before, after, key)
+        values = [ValueChange(name, None) for name in _common(before, after) if _differs(before, after, name)]
+    except CannotHash as error:
+        return replace(found, outcome="unknown", note=error.message)
+    return replace(found, values=values)
+
+
+def _read(queries: Queries, ref: Ref, uuid: str) -> "tuple[Manifest, pa.Table] | str":
+    """The manifest and the rows of an instance, or why they are not known here."""
+    from databuild_dagster.spark.frames import read_arrow
+
+    instance = queries.instances.get(uuid, most_inputs=0)
+    if instance is None or instance.manifest_uri is None:
+        return "Its data is in a place that is not databuild's."
+    if instance.manifest_state == REMOVED:
+        return REMOVED_NOTE
+    asset = asset_of(ref)
+    try:
+        warehouse = Warehouse.of_manifest(instance.manifest_uri, asset)
+        manifest = read_manifest(warehouse, asset, uuid)
+        return manifest, read_arrow(warehouse, [manifest])
+    except NO_ROWS as error:
+        return unreadable_note(error)
+
+
+def _common(before: "pa.Table", after: "pa.Table") -> list[str]:
+    return [name for name in after.column_names if name in before.column_names]
+
+
+def _differs(before: "pa.Table", after: "pa.Table", name: str) -> bool:
+    one, other = (hash_of(table.select([name]).to_batches()) for table in (before, after))
+    return one != other
+
+
+def _by_key(
+    difference: PartitionDifference, before: "pa.Table", after: "pa.Table", key: Sequence[str]
+) -> PartitionDifference:
+    import numpy as np
+
+    one, other = lanes_of_rows(before, key), lanes_of_rows(after, key)
+    firsts = [np.unique(lanes.keys[:, 0], return_index=True) for lanes in (one, other)]
+    for table, (found, _) in zip((before, after), firsts, strict=True):
+        if len(found) != table.num_rows:
+            note = f"{table.num_rows - len(found)} of {table.num_rows} rows have a key that another row has."
+            return replace(difference, note=note)
+    _, of_one, of_other = np.intersect1d(firsts[0][0], firsts[1][0], assume_unique=True, return_indices=True)
+    at, to = firsts[0][1][of_one], firsts[1][1][of_other]
+    # Rows were found by half of the hash of their key.
+    same_key = one.keys[at, 1] == other.keys[to, 1]
+    at, to = at[same_key], to[same_key]
+    differs = {
+        name: (one.columns[name][at] != other.columns[name][to]).any(axis=1)
+        for name in _common(before, after)
+        if name not in key
+    }
+    any_differs = np.zeros(len(at), bool)
+    for found in differs.values():
+        any_differs |= found
+    return replace(
+        difference,
+        added=after.num_rows - len(at),
+        removed=before.num_rows - len(at),
+        changed=int(any_differs.sum()),
+        values=[ValueChange(name, int(found.sum())) for name, found in differs.items() if found.any()],
+    )

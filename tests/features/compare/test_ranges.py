@@ -1,0 +1,121 @@
+"""Partitions are compared by their rows: with the instance before, or with what readers saw at a moment (rule 4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.features.compare.ranges import NoSuchKey, PartitionDifference, differences_of, summed
+from tests.support.published import DAYS, DELTA, PublishedWorld
+
+REFS = [f"sales@{day}" for day in DAYS]
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> Iterator[PublishedWorld]:
+    world = PublishedWorld(tmp_path / "home", DELTA)
+    yield world
+    world.close()
+
+
+def compared(world: PublishedWorld, then: Moment | None = None, *key: str) -> dict[str, PartitionDifference]:
+    return {found.ref: found for found in differences_of(world.queries, REFS, then, key)}
+
+
+def rebuilt(world: PublishedWorld, day: str, **columns: list[object]) -> None:
+    world.taint(f"sales@{day}")
+    world.build(day, columns)
+
+
+def now(world: PublishedWorld) -> Moment:
+    return Moment(world.queries.events.head().seq)
+
+
+def test_partitions_are_compared_with_the_instance_before_each(sales: PublishedWorld) -> None:
+    for day in DAYS[:3]:
+        sales.build(day, {"id": [1, 2], "amount": [10, 20]})
+    rebuilt(sales, DAYS[0], id=[2, 1], amount=[20, 10])
+    rebuilt(sales, DAYS[1], id=[1, 2], amount=[10, 21])
+
+    found = compared(sales)
+
+    assert [found[ref].outcome for ref in REFS] == ["equal", "different", "added", "missing"]
+    assert [value.name for value in found[REFS[1]].values] == ["amount"]
+    assert summed(found.values()).partitions == [found[REFS[1]], found[REFS[2]]]
+
+
+def test_partitions_are_compared_with_what_readers_saw_at_a_moment(sales: PublishedWorld) -> None:
+    sales.build(DAYS[0], {"id": [1]})
+    sales.build(DAYS[1], {"id": [1]})
+    then = now(sales)
+    rebuilt(sales, DAYS[1], id=[1])
+    rebuilt(sales, DAYS[1], id=[5])
+    sales.build(DAYS[2], {"id": [1]})
+
+    found = compared(sales, then)
+
+    assert [found[ref].outcome for ref in REFS] == ["same", "different", "added", "missing"]
+
+
+def test_a_key_tells_which_rows_were_added_removed_and_changed(sales: PublishedWorld) -> None:
+    sales.build(
+        DAYS[0], {"shop": ["a", "a", "b", "c"], "till": [1, 2, 1, 1], "sum": [5, 6, 7, 8], "by": [None, "x", "y", "z"]}
+    )
+    rebuilt(sales, DAYS[0], till=[1, 1, 2, 9], shop=["b", "a", "a", "d"], sum=[7, 5, 60, 1], by=["y", "new", "x", None])
+
+    found = compared(sales, None, "shop", "till")[REFS[0]]
+
+    assert (found.rows_a, found.rows_b) == (4, 4)
+    assert (found.added, found.removed, found.changed) == (1, 1, 2)
+    assert [(value.name, value.rows) for value in found.values] == [("sum", 1), ("by", 1)]
+
+
+def test_columns_that_came_and_went_are_named_beside_the_values(sales: PublishedWorld) -> None:
+    sales.build(DAYS[0], {"id": [1], "gone": [1], "amount": [1]})
+    rebuilt(sales, DAYS[0], id=[1], amount=[1.0], new=["x"])
+
+    found = compared(sales, None, "id")[REFS[0]]
+
+    assert {(column.name, column.change) for column in found.columns} == {
+        ("gone", "removed"),
+        ("amount", "changed"),
+        ("new", "added"),
+    }
+    assert found.changed == 1
+
+
+def test_a_key_that_two_rows_share_is_said_and_compares_no_rows(sales: PublishedWorld) -> None:
+    sales.build(DAYS[0], {"id": [1, 1, 2]})
+    rebuilt(sales, DAYS[0], id=[1, 2])
+
+    found = compared(sales, None, "id")[REFS[0]]
+
+    assert found.outcome == "different"
+    assert found.note is not None
+    assert (found.added, found.rows_a, found.rows_b) == (None, 3, 2)
+
+
+def test_a_key_that_is_no_column_is_refused_by_name(sales: PublishedWorld) -> None:
+    sales.build(DAYS[0], {"id": [1]})
+    rebuilt(sales, DAYS[0], id=[2])
+
+    with pytest.raises(NoSuchKey) as refused:
+        compared(sales, None, "number")
+
+    assert refused.value.facts == {"ref": REFS[0], "column": "number"}
+
+
+def test_a_partition_whose_files_are_gone_has_a_note_and_stops_nobody(sales: PublishedWorld) -> None:
+    for day in DAYS[:2]:
+        first = sales.build(day, {"id": [1]})
+        rebuilt(sales, day, id=[2])
+    for file in Path(sales.warehouse.root).rglob(f"*{first}*/*.parquet"):
+        file.unlink()
+
+    found = compared(sales)
+
+    assert [found[ref].outcome for ref in REFS[:2]] == ["different", "unknown"]
+    assert found[REFS[1]].note is not None
