@@ -73,11 +73,11 @@ def with_definitions(ask: Callable[[], T], load: Callable[[], object], *, is_nam
     except (UnknownAsset, UnknownPartition) as unknown:
         if is_named:
             raise
-        from databuild_dagster.bindings.authoring.location import CannotLoad
+        from databuild_dagster.bindings.authoring.location import NoDefinitions
 
         try:
             load()
-        except CannotLoad as cannot:
+        except NoDefinitions as cannot:
             raise unknown from cannot
         return ask()
 

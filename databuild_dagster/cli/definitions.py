@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
 
 from databuild_dagster.calls import place
 from databuild_dagster.calls.streams import printing_to_stderr, warn
-from databuild_dagster.cli.options import Where
+from databuild_dagster.cli.options import DEFINITION_OPTIONS, Where
 from databuild_dagster.cli.state import the_engine, the_instance
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from databuild_dagster.bindings.authoring.location import CodeLocation
+    from databuild_dagster.bindings.authoring.location import CannotLoad, CodeLocation
     from databuild_dagster.bindings.building.deployment import Deployment
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import DatasetSpec
@@ -43,6 +46,44 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
     from databuild_dagster.bindings.local import locations as local
 
     warn(local.register_all(engine, locations).warnings)
+
+
+def taking_definitions(command: click.Command) -> click.Command:
+    """The command with -m, -f and -w, as every command has them, which name definitions in place of the project's.
+
+    A command that needs no definitions loads them only where the store does not know an asset, to say that they cannot be loaded.
+    """
+    ask = command.callback
+    is_done = any(param.name == "modules" for param in command.params)
+    if ask is None or is_done or command.context_settings.get("ignore_unknown_options"):
+        return command
+
+    @wraps(ask)
+    def checked(*args: Any, **options: Any) -> Any:
+        where = Where(options.pop("modules"), options.pop("files"), options.pop("workspaces"), None)
+        try:
+            return ask(*args, **options)
+        except UnknownAsset as unknown:
+            if (why := why_not_loaded(where)) is not None:
+                raise why from unknown
+            raise
+
+    command.callback = checked
+    command.params += [click.Option(names, multiple=True, hidden=True) for names in DEFINITION_OPTIONS]
+    return command
+
+
+def why_not_loaded(where: Where) -> CannotLoad | None:
+    """The error of definitions that cannot be loaded; None if they can, or if there are none."""
+    from databuild_dagster.bindings.authoring.location import CannotLoad, NoDefinitions
+
+    try:
+        load(where)
+    except NoDefinitions:
+        return None
+    except CannotLoad as error:
+        return error
+    return None
 
 
 class NotLoaded(InvalidRequest):

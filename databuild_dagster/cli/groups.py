@@ -70,9 +70,10 @@ class TableGroup(click.Group):
                     inner = [partial(_inside, of_group, cmd_name) for of_group in self._tables]
                     return TableGroup(cmd_name, tables=inner, help=summary)
                 case Leaf(target):
+                    from databuild_dagster.cli.definitions import taking_definitions
+
                     module, attribute = target.split(":")
-                    command: click.Command = getattr(importlib.import_module(module), attribute)
-                    return command
+                    return taking_definitions(getattr(importlib.import_module(module), attribute))
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

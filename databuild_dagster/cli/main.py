@@ -39,6 +39,9 @@ from databuild_dagster.version import __version__
 from databuild_dagster.warehouse.errors import StorageUnreachable
 
 _PACKAGE = Path(__file__).parents[1]
+_JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
+_OF_JOBS = "op_retry_policy of job|Asset job .* materializes assets with varying BackfillPolicies|Parameter `include_sources` of function"
+_NO_BAR = "-Dspark.ui.showConsoleProgress=false"
 _as_python_shows = warnings.formatwarning
 
 
@@ -171,9 +174,10 @@ def with_features() -> Sections:
 def cli() -> None:
     """Build partitions that are wanted, and show what built them.
 
-    Every command works on the Dagster instance of DAGSTER_HOME, or of .dagster_home in the project. With --json,
-    stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed, a check found something, or stdout could not
-    be written, 2 refused or bad usage, 75 the database was away or busy, 130 interrupted by Ctrl-C or SIGTERM.
+    Every command works on the Dagster instance of DAGSTER_HOME, or of .dagster_home in the project, and takes -m, -f
+    and -w, which name definitions as for `dagster`. Only terminals get colors, and none with NO_COLOR or TERM=dumb.
+    With --json, stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed, a check found something, or stdout
+    could not be written, 2 refused or bad usage, 75 the database was away or busy, 130 interrupted by Ctrl-C or SIGTERM.
     """
 
 
@@ -185,6 +189,10 @@ def main(arguments: list[str] | None = None) -> None:
     faulthandler.enable()
     # PySpark warns of it in every process, in the middle of a build; `make matrix` has a row for pandas 3.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    # They are about jobs, which a command does not launch; the code servers of Dagster print them.
+    warnings.filterwarnings("ignore", _OF_JOBS)
+    # Spark draws no bar into the lines of a command, also where a resource of the project starts it.
+    os.environ[_JVM_OPTIONS] = f"{_NO_BAR} {os.environ.get(_JVM_OPTIONS, '').replace(_NO_BAR, '')}".strip()
     warnings.formatwarning = shown_warning
     code = run(sys.argv[1:] if arguments is None else arguments)
     # The interpreter would search all of Dagster's modules for garbage at its end: half a second of processor time.

@@ -260,6 +260,14 @@ class Where(NamedTuple):
         return bool(self.modules or self.files or self.workspaces)
 
 
+#: The options of `dagster` that name definitions, in the order of `Where`, with their help.
+DEFINITION_OPTIONS = {
+    ("-m", "--module-name", "modules"): "A module with definitions.",
+    ("-f", "--python-file", "files"): "A file with definitions.",
+    ("-w", "--workspace", "workspaces"): "A workspace file.",
+}
+
+
 def definitions(function: F) -> F:
     """-m, -f, -w and --location, as `dagster` has them; passed on together as `where`."""
 
@@ -270,9 +278,7 @@ def definitions(function: F) -> F:
 
     for option in (
         click.option("--location", help="The code location, if there are several."),
-        click.option("-w", "--workspace", "workspaces", multiple=True, help="A workspace file."),
-        click.option("-f", "--python-file", "files", multiple=True, help="A file with definitions."),
-        click.option("-m", "--module-name", "modules", multiple=True, help="A module with definitions."),
+        *(click.option(*names, multiple=True, help=says) for names, says in reversed(DEFINITION_OPTIONS.items())),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

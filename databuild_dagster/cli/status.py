@@ -1,6 +1,7 @@
 """`databuild status`: how many partitions of each asset are in which state, who waits, and whether an orchestrator ticks.
 
-It loads no user code. Dagster is imported only to count the partitions of an unusual definition, such as a dynamic one.
+It loads user code only where nothing is registered, to say that it cannot be loaded. Otherwise Dagster is
+imported only to count the partitions of an unusual definition, such as a dynamic one.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ from itertools import chain
 import click
 
 from databuild_dagster.calls.status import NAMES, AssetStatus, OpenWant, status_of
-from databuild_dagster.cli.options import tabular
+from databuild_dagster.cli.definitions import why_not_loaded
+from databuild_dagster.cli.options import Where, definitions, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import HomeInstance, the_engine
 from databuild_dagster.engine.wording import json_of, when
@@ -21,8 +23,9 @@ MAX_ASSETS = 25
 
 
 @click.command("status")
+@definitions
 @tabular
-def status(as_json: bool) -> None:
+def status(where: Where, as_json: bool) -> None:
     """Show all assets by state, open wants and orchestrators.
 
     A waiting ref waits for inputs or for its retry. The failed refs include those with a failed input. Wants that job runs
@@ -33,7 +36,7 @@ def status(as_json: bool) -> None:
     if as_json:
         emit({**json_of(found), **{field: part.shape for field, part in parts.items()}})
         return
-    _print_assets(assets)
+    _print_assets(assets, where)
     for asset in assets:
         if asset.gone:
             click.echo(
@@ -65,11 +68,13 @@ def status(as_json: bool) -> None:
         click.echo(orchestrator.sentence)
 
 
-def _print_assets(assets: Sequence[AssetStatus]) -> None:
+def _print_assets(assets: Sequence[AssetStatus], where: Where) -> None:
     """If more assets exist than fit, the fully live assets share a line."""
     listed = assets if len(assets) <= MAX_ASSETS else [asset for asset in assets if not asset.is_all_live][:MAX_ASSETS]
     rows = [asset.row for asset in listed]
     empty = "No code location has registered an asset yet. `databuild build` registers what it loads."
+    if not assets and (why := why_not_loaded(where)) is not None:
+        empty = f"No code location has registered an asset yet. {why}"
     if assets and not listed:
         empty = f"All partitions of {count(len(assets), 'asset')} are live."
     table(("asset", *NAMES), rows, empty=empty)

@@ -159,7 +159,10 @@ class TooManyServers(NoSession, Refused):
 class SessionModesMixed(NoSession, Refused):
     """This process has a {present} Spark session already, so it cannot open a {wanted} one."""
 
-    hint = "PySpark keeps one kind per process: use one mode in all assets of a code location."
+    hint = (
+        "PySpark keeps one kind per process: use one mode in all assets of a code location; in tests, let a fixture with a session of "
+        'its own run first (scope="session", autouse=True).'
+    )
 
 
 class NotAFrame(Refused):

@@ -353,6 +353,15 @@ def _open_classic(settings: SparkSettings, master: str, address: str | None = No
     return spark
 
 
+def session_of_process() -> SparkSession | None:
+    """The session that a test has made with a JVM of this process, as it is; None without one."""
+    if not pyspark_names.has_jvm():
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()
+
+
 def further_session(spark: SparkSession, settings: SparkSettings) -> SparkSession:
     """A session beside `spark` in the JVM of this process, with settings of its own."""
     further = spark.newSession()

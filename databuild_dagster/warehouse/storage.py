@@ -21,6 +21,8 @@ STORE_CHECKSUMS = ("etag", "crc32c", "md5")
 #: `abfss://container@account.dfs.core.windows.net/prefix`, as Hadoop writes it; a password has no such form.
 _AZURE = frozenset({"abfs", "abfss"})
 _A_CONTAINER = re.compile(r"[a-z0-9$][a-z0-9-]{2,62}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
+#: Protocols of servers whose files cannot be published in one step.
+_NO_STORE = frozenset({"ftp", "http", "https", "sftp", "ssh"})
 _LOCAL = frozenset({"file", "local"})
 #: Begin a version, options, a fragment or a chain of file systems in a url.
 _NO_NAME = ("?", "#", "::", "\\")
@@ -142,6 +144,8 @@ def normal_root(root: str) -> str:
     protocol, rest = found[1].lower(), found[2].rstrip("/")
     if protocol in _LOCAL:
         return os.path.abspath(found[2])
+    if protocol in _NO_STORE:
+        raise InvalidWarehouse(root=f"{protocol}://…", why="its files cannot be published in one step")
     names = rest.split("/")
     if "@" in names[0] and not (protocol in _AZURE and _A_CONTAINER.fullmatch(names[0])):
         # The message leaves the url out: it may hold a password.

@@ -63,6 +63,8 @@ def test_a_root_is_a_folder_or_a_url(given_root, root):
         "s3://bucket/prefix?versionId=1",
         "s3://bucket/prefix#1",
         "simplecache::s3://bucket/prefix",
+        "ftp://server/prefix",
+        "https://server/prefix",
         str(Path("s3://bucket/prefix")),
     ],
 )

@@ -120,6 +120,18 @@ def put_result(context: dg.AssetExecutionContext, output_name: str, value: Any) 
             captured[handle] = value
 
 
+def keep_temporary_folder(instance: dg.DagsterInstance) -> None:
+    """Keep the folder of an ephemeral instance until this process ends: a frame of Spark reads there after the run."""
+    folder = getattr(instance._local_artifact_storage, "_temp_dir", None)
+    if folder is not None and folder not in _kept_folders:
+        # Python removes it when it ends.
+        _kept_folders.append(folder)
+        folder.cleanup = lambda: None
+
+
+_kept_folders: list[Any] = []
+
+
 def shield_log_tails() -> None:
     """Start the processes that print a step's output in their own sessions from now on. A second call changes nothing.
 

@@ -16,15 +16,18 @@ from typing import Any, Final
 import dagster
 
 from databuild_dagster.bindings.adapter.dagster_private import DagsterDiffers
+from databuild_dagster.bindings.adapter.dev_logs import leave_out_colors
 from databuild_dagster.data.home import HOME_VARIABLE
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
 
 #: The prefix of the environment variables that give the options of Dagster's web server.
 OPTIONS_VARIABLES: Final = "DAGSTER_WEBSERVER"
-#: The command by which `dagster dev` starts its web server, and ours in its place.
+#: The commands by which `dagster dev` starts its web server and its daemon, with ours in their places.
 _DAGSTERS: Final = ["-m", "dagster_webserver"]
 _OURS: Final = ["-m", "databuild_dagster", "webserver"]
+_DAGSTERS_DAEMON: Final = ["-m", "dagster._daemon"]
+_OUR_DAEMON: Final = ["-m", "databuild_dagster.bindings.adapter.dev_logs"]
 
 #: The name by which Dagster's web server makes its class, and the name by which `dagster dev` starts processes.
 _SERVER_CLASS: Final = "DagsterWebserver"
@@ -67,6 +70,7 @@ def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes, at_exit: Ca
     setattr(app, _SERVER_CLASS, webserver_with(make_routes))
     _call_at_exit(at_exit)
     leave_out_of_collections()
+    leave_out_colors()
     cli(args=list(arguments), prog_name="databuild webserver", auto_envvar_prefix=OPTIONS_VARIABLES)
 
 
@@ -114,11 +118,13 @@ def _call_at_exit(at_exit: Callable[[], None]) -> None:
     setattr(Server, _AT_SIGNAL, handle_exit_too)
 
 
-def with_our_webserver(command: Sequence[str]) -> list[str]:
-    """A command of `dagster dev`, with our web server in the place of Dagster's."""
+def with_ours(command: Sequence[str]) -> list[str]:
+    """A command of `dagster dev`, with our web server or daemon in the place of Dagster's."""
     interpreter, *rest = command
-    is_webserver = rest[: len(_DAGSTERS)] == _DAGSTERS
-    return [interpreter, *_OURS, *rest[len(_DAGSTERS) :]] if is_webserver else [*command]
+    for theirs, ours in ((_DAGSTERS, _OURS), (_DAGSTERS_DAEMON, _OUR_DAEMON)):
+        if rest[: len(theirs)] == theirs:
+            return [interpreter, *ours, *rest[len(theirs) :]]
+    return [*command]
 
 
 def leave_out_wrong_warnings(home: Path, folder: Path) -> None:
@@ -150,11 +156,13 @@ def run_dev() -> None:
         raise DagsterDiffers(version=dagster.__version__, why=str(error)) from error
 
     def start_ours(command: Sequence[str], **options: Any) -> Any:
-        if (ours := with_our_webserver(command)) != [*command]:
+        ours = with_ours(command)
+        if ours[1 : 1 + len(_OURS)] == _OURS:
             print(f"The pages of databuild will be at {pages}", file=sys.stderr, flush=True)
         return start(ours, **options)
 
     setattr(dagster_dev, _STARTER, start_ours)
+    leave_out_colors()
     if home := os.environ.get(HOME_VARIABLE):
         leave_out_wrong_warnings(Path(home), Path.cwd())
     cli(args=["dev", *arguments], prog_name="dagster", auto_envvar_prefix=ENV_PREFIX)

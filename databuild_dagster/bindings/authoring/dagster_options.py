@@ -3,9 +3,12 @@
 They are refused where the asset is declared. `docs/how-to/existing-assets.md` has all arguments, and a test walks both.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from inspect import isroutine
 from typing import Any, Final, TypedDict
+
+from dagster import AssetDep, AssetIn, AssetKey, AssetSpec, PartitionsDefinition
 
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 
@@ -46,6 +49,48 @@ REFUSED_OF_MULTI: Final[Mapping[str, str]] = {
     "internal_asset_deps": "give deps= to each AssetSpec in outs=; what one output needs of another is an asset of its own",
     "specs": "give outs={'orders': AssetSpec('orders'), …}, and return a dict with a frame for each name",
 }
+
+
+_A_LIST: Final = "deps=[…], a list of assets, of their keys or of AssetDep(…)"
+#: The options whose kind is checked, with what to write.
+_INSTEAD: Final[Mapping[str, str]] = {
+    "deps": _A_LIST,
+    "ins": "ins={'orders': AssetIn('orders')}, a dict from a parameter to its asset",
+    "outs": "outs={'orders': AssetSpec('orders'), …}, a dict from each output's name to its asset",
+    "partitions_def": "a definition such as DailyPartitionsDefinition('2024-01-01')",
+    "blocking_checks": "blocking_checks=[…], a list of functions",
+    "blocking_checks by output": "blocking_checks={'orders': […]}, a list of functions by output",
+}
+
+
+def check_kinds(asset: str, **given: Any) -> None:
+    """Raises `InvalidAsset` for an option that is a text or a single value in place of several, or the reverse."""
+    for option, value in given.items():
+        if value is not None and not _fits(option, value):
+            shown = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
+            if option == "deps" and _is_several(value):
+                shown = "a list with a function that is no asset"
+            raise InvalidAsset(f"Asset {asset!r} is given {shown} as {option.split()[0]}=; write {_INSTEAD[option]}.")
+
+
+def _fits(option: str, value: Any) -> bool:
+    match option:
+        case "deps":
+            return _is_several(value) and not (isinstance(value, Collection) and any(map(isroutine, value)))
+        case "ins":
+            return isinstance(value, Mapping) and all(isinstance(given, AssetIn) for given in value.values())
+        case "outs":
+            return isinstance(value, Mapping)
+        case "partitions_def":
+            return isinstance(value, PartitionsDefinition)
+        case "blocking_checks":
+            return _is_several(value) and not isinstance(value, Mapping)
+        case _:
+            return isinstance(value, Mapping) and all(map(_is_several, value.values()))
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | AssetKey | AssetDep | AssetSpec)
 
 
 class Refused(TypedDict, total=False):

@@ -6,15 +6,16 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Unpack, cast, overload
+from functools import WRAPPER_ASSIGNMENTS, cache, update_wrapper, wraps
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, asset_text
-from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI, refuse_options
+from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI, check_kinds, refuse_options
 from databuild_dagster.bindings.building.deployment import Deployment, DeploymentResource
+from databuild_dagster.bindings.building.direct_call import with_resources
 from databuild_dagster.bindings.building.io_manager import databuild_io_manager
 from databuild_dagster.bindings.building.step import run_step
 from databuild_dagster.bindings.declare import settings
@@ -46,24 +47,51 @@ else:
     AssetOptions = MultiAssetOptions = dict
 
 
-class DatabuildAsset(dg.AssetsDefinition):
-    """The result of the decorators: a Dagster asset that calls its function when called."""
+_P = ParamSpec("_P")
+_R_co = TypeVar("_R_co", covariant=True)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+
+class DatabuildAsset(dg.AssetsDefinition, Generic[_P, _R_co]):
+    """The result of the decorators: a Dagster asset with the signature and the docstring of its function.
+
+    A call of the asset calls the function, and sets up resources among the arguments, as Dagster does.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        if (body := body_of(self)) is not None:
+            update_wrapper(self, body.function, [name for name in WRAPPER_ASSIGNMENTS if name != "__name__"], ())
+
+    @property
+    def __name__(self) -> str:
+        # Dagster's decorators ask for the name of what they decorate.
+        if str(sys._getframe(1).f_globals.get("__name__")).startswith("dagster._core.definitions.decorators"):
+            name_of(self, None)
+        return self.node_def.name
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co:  # type: ignore[override]
         body = body_of(self)
         assert body is not None, "a DatabuildAsset is made by the decorators only"
-        return body.function(*args, **kwargs)
+        return cast("_R_co", with_resources(body.function, args, kwargs))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(sorted(map(asset_text, self.keys)))}>"
 
 
 _Options = ParamSpec("_Options")
-_Decorate = Callable[[Callable[..., Any]], DatabuildAsset]
+
+
+class _Decorate(Protocol):
+    """Decorates a function."""
+
+    def __call__(self, function: Callable[_P, _R_co], /) -> DatabuildAsset[_P, _R_co]: ...
 
 
 class _Decorator(Protocol[_Options]):
     """Decorates a function directly, or takes options first."""
 
     @overload
-    def __call__(self, function: Callable[..., Any], /) -> DatabuildAsset: ...
+    def __call__(self, function: Callable[_P, _R_co], /) -> DatabuildAsset[_P, _R_co]: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, *args: _Options.args, **options: _Options.kwargs) -> _Decorate: ...
@@ -114,9 +142,9 @@ def databuild_asset(
 
     Parameters are filled by annotation. A frame of Spark, pandas, Polars or Arrow is the upstream asset of that name: `ins`
     changes its key or partition mapping, and `AssetIn(metadata={"where": "carrier = 'AA'"})` reads only the rows that meet a
-    condition in Spark SQL. `SparkSession`, `BuildContext`, a `ConfigurableResource` and `config: MyConfig` are what
-    they say. Assets in `deps` must be live and are not read. The function returns a frame or `EMPTY`, or raises
-    `DepMiss`, `Transient`, or anything else as a failure.
+    condition in Spark SQL; `**inputs: DataFrame` gets the further inputs that `ins` names. `SparkSession`, `BuildContext`, a
+    `ConfigurableResource` and `config: MyConfig` are what they say. Assets in `deps` must be live and are not read. The
+    function returns a frame or `EMPTY`, or raises `DepMiss`, `Transient`, or anything else as a failure.
 
     Batched, inputs whose partitions depend on the output's key have the column `partition_key`, the output's key. The
     result must have it too; it is removed before writing. `blocking_checks` are functions from the new rows to a bool,
@@ -142,15 +170,16 @@ def databuild_asset(
     #: The names of the scope the asset is written in, for annotations that are strings; frame 1 is the wrapper.
     local_names = dict(sys._getframe(2).f_locals)
 
-    def decorate(function: Callable[..., Any]) -> DatabuildAsset:
+    def decorate(function: Callable[_P, _R_co]) -> DatabuildAsset[_P, _R_co]:
         asset_name = name_of(function, name)
         given = cast(dict[str, Any], dict(options))
         of_features = settings.taken_out(given)
         refuse_options(asset_name, given, REFUSED, options_of(databuild_asset))
+        check_kinds(asset_name, ins=ins, deps=deps, partitions_def=partitions_def, blocking_checks=blocking_checks)
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {asset_name!r} has no partitions, so batched=True means nothing; leave it out.")
         own_key = _own_key(asset_name, key=key, name=name, key_prefix=key_prefix)
-        parameters = parameters_of(function, local_names)
+        parameters = parameters_of(function, local_names, name=asset_name, ins=ins)
         upstreams = upstreams_of(asset_name, parameters, ins or {})
         all_deps = deps_of(asset_name, upstreams, ins or {}, list(deps or ()))
         spec = dg.AssetSpec(
@@ -187,7 +216,7 @@ def databuild_asset(
             split=settings.split_of(asset_name, of_features, parameters, batched=batched),
         )
         of_the_step = OfTheStep(output_name(own_key), backfill_policy, pool, op_tags, required_resource_keys, hooks)
-        return as_dagster_asset([spec], body, of_the_step)
+        return cast("DatabuildAsset[_P, _R_co]", as_dagster_asset([spec], body, of_the_step))
 
     return decorate
 
@@ -225,7 +254,7 @@ def databuild_multi_asset(
     #: The names of the scope the asset is written in, for annotations that are strings.
     local_names = dict(sys._getframe(1).f_locals)
 
-    def decorate(function: Callable[..., Any]) -> DatabuildAsset:
+    def decorate(function: Callable[_P, _R_co]) -> DatabuildAsset[_P, _R_co]:
         own_name = name_of(function, name)
         given = cast(dict[str, Any], dict(options))
         of_features = settings.taken_out(given)
@@ -233,10 +262,12 @@ def databuild_multi_asset(
         refuse_options(own_name, given, REFUSED_OF_MULTI, known)
         if outs is None:
             raise InvalidAsset(f"Multi-asset {own_name!r} has no outs; {REFUSED_OF_MULTI['specs']}.")
+        by_output = {"blocking_checks by output": blocking_checks}
+        check_kinds(own_name, outs=outs, ins=ins, deps=deps, partitions_def=partitions_def, **by_output)
         _check_outs(own_name, outs, partitions_def, blocking_checks or {})
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {own_name!r} has no partitions, so batched=True means nothing; leave it out.")
-        parameters = parameters_of(function, local_names, Returns.DICT)
+        parameters = parameters_of(function, local_names, Returns.DICT, name=own_name, ins=ins)
         upstreams = upstreams_of(own_name, parameters, ins or {})
         shared = deps_of(own_name, upstreams, ins or {}, list(deps or ()))
         read = {dep.asset_key for dep in shared}
@@ -276,7 +307,7 @@ def databuild_multi_asset(
             skip_empty=skip_empty,
         )
         of_the_step = OfTheStep(own_name, backfill_policy, pool, op_tags, required_resource_keys, hooks)
-        return as_dagster_asset(specs, body, of_the_step)
+        return cast("DatabuildAsset[_P, _R_co]", as_dagster_asset(specs, body, of_the_step))
 
     return decorate
 
@@ -371,7 +402,7 @@ class OfTheStep:
     hooks: Iterable[dg.HookDefinition] | None = None
 
 
-def as_dagster_asset(specs: Sequence[dg.AssetSpec], body: AssetBody, step: OfTheStep) -> DatabuildAsset:
+def as_dagster_asset(specs: Sequence[dg.AssetSpec], body: AssetBody, step: OfTheStep) -> DatabuildAsset[..., Any]:
     """The asset with an output per spec, and a check per gate."""
     backfill_policy = step.backfill_policy
     if backfill_policy is None and specs[0].partitions_def is not None:

@@ -7,6 +7,7 @@ Definitions with executors do not merge.
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from inspect import isroutine
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,6 +20,7 @@ from databuild_dagster.bindings.authoring.shared_location import LocationParts, 
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator, translated
 from databuild_dagster.bindings.building.deployment import GivenSettings, differing, refuse_unknown
 from databuild_dagster.bindings.declare.asset_spec import body_of
+from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.feature import rows
 from databuild_dagster.model.wording import few_of
@@ -57,7 +59,7 @@ def build_definitions(
         _refuse_own_settings(shared, settings)
     else:
         shared = SharedLocation(location or module, **settings)
-    given = list(assets)
+    given = _several(assets)
     automation_name = shared.automation_name(given, module)
     definitions = assembled(
         shared.parts,
@@ -73,6 +75,20 @@ def build_definitions(
     shared.add(definitions, automation_name)
     remember(shared.name, shared.asset_graph)
     return definitions
+
+
+def _several(assets: Any) -> list[Any]:
+    """The assets of a list, each of which is one. Raises `InvalidAsset`."""
+    if isinstance(assets, dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset) or not isinstance(assets, Iterable):
+        name = getattr(assets, "__name__", "asset")
+        raise InvalidAsset(f"build_definitions takes a list of assets; write build_definitions([{name}]).")
+    given = list(assets)
+    for asset in given:
+        if isroutine(asset):
+            raise InvalidAsset(f"{asset.__name__!r} is a function among the assets; write @databuild_asset above it.")
+        if isinstance(asset, list | str | Mapping):
+            raise InvalidAsset(f"A {type(asset).__name__} is among the assets; write build_definitions([*assets, …]).")
+    return given
 
 
 def _refuse_own_settings(shared: SharedLocation, settings: Mapping[str, Any]) -> None:

@@ -4,9 +4,14 @@ Options (-m, -f, -w), the search in the working directory (workspace.yaml, `[too
 loaders are Dagster's. Each of its errors becomes a sentence.
 """
 
+import os
+import re
+import sysconfig
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dagster import RepositoryDefinition
 
@@ -16,9 +21,21 @@ from databuild_dagster.bindings.building.deployment import Deployment, deploymen
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.spark.at_import import allow_before_sessions
 
+_NONE_HERE: Final = (
+    "There are no definitions here: name them with -m MODULE, -f FILE or -w WORKSPACE, "
+    "or change to a directory with a workspace.yaml or a pyproject.toml with [tool.dagster]."
+)
+#: Code that is no project's: Python's, this package's, and what is installed.
+_NOT_OF_PROJECTS: Final = ("<", str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"))
+_INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
+
 
 class CannotLoad(Exception):
     """The definitions cannot be loaded; the message is one sentence, `__cause__` the original error."""
+
+
+class NoDefinitions(CannotLoad):
+    """No definitions are named, and the working directory has none."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,9 @@ def load_code_locations(
     try:
         origins = dagster_storage.workspace_opts_to_load_target(opts).create_origins()
     except Exception as error:  # Dagster raises click errors, check errors and its own here.
-        raise CannotLoad(_without_target(error)) from error
+        if not (text := one_line(error, most=None)) or "No arguments given" in text:
+            raise NoDefinitions(_NONE_HERE) from error
+        raise CannotLoad(text) from error
     return [_load(origin) for origin in origins]
 
 
@@ -111,17 +130,23 @@ def _first_cause(error: BaseException) -> str:
     """The error of the user's code, below the layers that Dagster puts around it."""
     while error.__cause__ is not None and type(error).__module__.startswith("dagster"):
         error = error.__cause__
-    text = f"{type(error).__name__}: {one_line(error, most=None)}"
+    said = error.msg if isinstance(error, SyntaxError) else error
+    text = f"{type(error).__name__}: {one_line(said, most=None)}{_place_of(error)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         text += f". Install {error.name}, or run the command in the folder that has it."
     return text
 
 
-def _without_target(error: Exception) -> str:
-    text = one_line(error, most=None)
-    if "No arguments given" in text or not text:
-        return (
-            "There are no definitions here: name them with -m MODULE, -f FILE or -w WORKSPACE, "
-            "or change to a directory with a workspace.yaml or a pyproject.toml with [tool.dagster]."
-        )
-    return text
+def _place_of(error: BaseException) -> str:
+    """The file and the line of the project at which an error was raised; empty if no line of it was running."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({_shown(error.filename)}, line {error.lineno})"
+    lines = ((frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__))
+    ours = [
+        (file, number) for file, number in lines if not (file.startswith(_NOT_OF_PROJECTS) or _INSTALLED.search(file))
+    ]
+    return f" ({_shown(ours[-1][0])}, line {ours[-1][1]})" if ours else ""
+
+
+def _shown(file: str) -> str:
+    return os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file

@@ -78,6 +78,10 @@ class Settings:
             raise ValueError(f"limits is {self.limits!r}; write TickLimits(…).")
         for limit in fields(self.limits):
             check_at_least(f"limits.{limit.name}", getattr(self.limits, limit.name), 1)
+        if isinstance(self.spark, str | Mapping) or type(self.spark).__module__.startswith("pyspark."):
+            raise ValueError(
+                f"spark is {self.spark!r}; write DatabuildSpark(…), or a PySparkResource(spark_config={{…}})."
+            )
         check_at_least("sample_rows", self.sample_rows, 0)
         check_at_least("delegation_timeout_seconds", self.delegation_timeout_seconds, 0)
 

@@ -4,12 +4,14 @@ Nothing is recorded and no Dagster run exists; a question that needs either is r
 same class of context.
 """
 
+import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
-from dagster import AssetsDefinition, DagsterInstance, DagsterRun, get_dagster_logger
+from dagster import AssetsDefinition, DagsterInstance, DagsterRun, build_resources, get_dagster_logger
+from dagster._config.pythonic_config import ConfigurableResourceFactory
 
 from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.declare.asset_spec import body_of
@@ -20,6 +22,7 @@ from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.refs import AnyRef, Ref, make_ref, parse_ref
 from databuild_dagster.spark.frames import united
 
+T = TypeVar("T")
 #: The asset's name where none is given.
 UNNAMED = "asset"
 
@@ -60,6 +63,20 @@ def build_context(
         session=temporary_session if spark is None else lambda: spark,
         read=lambda refs: _read(frames, refs),
     )
+
+
+def with_resources(function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
+    """The result of a function; the resources among its arguments are set up for the call, and torn down after it.
+
+    Raises what the function and its resources raise.
+    """
+    if not any(isinstance(value, ConfigurableResourceFactory) for value in (*args, *kwargs.values())):
+        return function(*args, **kwargs)
+    given = inspect.signature(function).bind(*args, **kwargs)
+    named = {name: value for name, value in given.arguments.items() if isinstance(value, ConfigurableResourceFactory)}
+    with build_resources(named) as resources:
+        given.arguments.update({name: getattr(resources, name) for name in named})
+        return function(*given.args, **given.kwargs)
 
 
 class _NoRun:

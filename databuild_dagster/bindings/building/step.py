@@ -45,6 +45,7 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of, typed
 from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.spark.memory_frames import FrameKind
 from databuild_dagster.spark.session import spark_ui_url, watch_progress
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
@@ -409,3 +410,5 @@ def put_asset_value(
         return
     output = context.assets_def.get_output_name_for_asset_key(asset_key(asset))
     dagster_private.put_result(context, output, frames.read(instances, asset, How(body.returned_kind)))
+    if body.returned_kind is FrameKind.SPARK:
+        dagster_private.keep_temporary_folder(context.instance)

@@ -7,12 +7,12 @@ annotation is resolved in the scope of the function.
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Final
 
-from dagster import AssetExecutionContext, Config, MaterializeResult, OpExecutionContext, Output
+from dagster import AssetExecutionContext, AssetsDefinition, Config, MaterializeResult, OpExecutionContext, Output
 from dagster._config.pythonic_config import ConfigurableResourceFactory
 
 from databuild_dagster.bindings.declare.build_context import BuildContext
@@ -111,26 +111,54 @@ class Returns(Enum):
 
 
 def parameters_of(
-    function: Callable[..., Any], local_names: Mapping[str, Any], returns: Returns = Returns.FRAME
+    function: Callable[..., Any],
+    local_names: Mapping[str, Any],
+    returns: Returns = Returns.FRAME,
+    *,
+    name: str | None = None,
+    ins: Mapping[str, object] | None = None,
 ) -> tuple[Parameter, ...]:
-    """Every parameter of an asset's function; `local_names` are the names in its scope. Raises `InvalidAsset`."""
-    _refuse_async_and_generators(function)
-    hints = _resolved_annotations(function, local_names)
-    _check_return(function, hints, returns)
-    return tuple(
-        _parameter(function, parameter, hints) for parameter in inspect.signature(function).parameters.values()
-    )
+    """Every parameter of an asset's function; `local_names` are the names in its scope. Raises `InvalidAsset`.
+
+    `name` is the asset's in messages, the function's unless given. `**inputs` are a parameter for each further name in `ins`.
+    """
+    asset = name or str(getattr(function, "__name__", repr(function)))
+    _refuse_async_and_generators(function, asset)
+    hints = _resolved_annotations(function, local_names, asset)
+    _check_return(asset, hints, returns)
+    written = inspect.signature(function).parameters
+    found: list[Parameter] = []
+    for parameter in written.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and ins is not None:
+            rest = _parameter(asset, parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY), hints)
+            if not rest.kind.is_input:
+                raise InvalidAsset(
+                    f"Parameter '**{rest.name}' of asset {asset!r} is no frame; ins= fills it with inputs."
+                )
+            found += [replace(rest, name=given) for given in ins if given not in written]
+        else:
+            found.append(_parameter(asset, parameter, hints))
+    return tuple(found)
 
 
-def name_of(function: Callable[..., Any], name: str | None) -> str:
-    """The given name, or that of the function. Raises `InvalidAsset` for a callable that is no function."""
+def name_of(function: Any, name: str | None) -> str:
+    """The given name, or that of the function. Raises `InvalidAsset` for what is no function."""
+    if isinstance(function, AssetsDefinition):
+        of = name or function.node_def.name if function.is_executable else name
+        raise InvalidAsset(
+            f"Asset {of!r} has two decorators of assets; keep @databuild_asset alone, with the options of both."
+        )
+    if isinstance(function, str):
+        raise InvalidAsset(f"Asset {function!r} has no function; write @databuild_asset(name={function!r}) above one.")
     if isinstance(function, partial) or not inspect.isroutine(function):
         kind = type(function)
+        what = "a class" if kind is type else f"a {kind.__module__}.{kind.__qualname__}"
+        named = getattr(function, "__name__", getattr(getattr(function, "func", None), "__name__", "?"))
         raise InvalidAsset(
-            f"Asset {name or '?'!r} is given a {kind.__module__}.{kind.__qualname__}, which is no function; "
+            f"Asset {name or named!r} is given {what}, which is no function; "
             "write a function with annotated parameters that calls it."
         )
-    return function.__name__ if name is None else name
+    return str(function.__name__) if name is None else name
 
 
 def kind_of(annotation: Any) -> ParameterKind | None:
@@ -161,28 +189,29 @@ def kind_by_name(module: str, name: str) -> ParameterKind | None:
     return None
 
 
-def _refuse_async_and_generators(function: Callable[..., Any]) -> None:
-    name = _name(function)
+def _refuse_async_and_generators(function: Callable[..., Any], name: str) -> None:
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidAsset(f"Asset {name!r} is an async function; write a plain one, its partitions run in threads.")
     if inspect.isgeneratorfunction(function):
         raise InvalidAsset(f"Asset {name!r} yields; return one frame instead, databuild reports the build to Dagster.")
 
 
-def _resolved_annotations(function: Callable[..., Any], local_names: Mapping[str, Any]) -> dict[str, Any]:
+def _resolved_annotations(function: Callable[..., Any], local_names: Mapping[str, Any], name: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, localns=dict(local_names))
     except NameError as error:
         raise InvalidAsset(
-            f"An annotation of asset {_name(function)!r} names {error.name!r}, which is not known there; "
+            f"An annotation of asset {name!r} names {error.name!r}, which is not known there; "
             "import it in that module, and not only for type checking."
         ) from error
 
 
-def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
-    where = f"Parameter {parameter.name!r} of asset {_name(function)!r}"
+def _parameter(asset: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
+    where = f"Parameter {parameter.name!r} of asset {asset!r}"
     if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-        raise InvalidAsset(f"{where} takes any number of arguments; name each upstream asset as a parameter.")
+        raise InvalidAsset(
+            f"{where} takes any number of arguments; name each upstream asset as a parameter, or in ins= for `**inputs: DataFrame`."
+        )
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
         raise InvalidAsset(f"{where} is positional-only; parameters are filled by name.")
     if parameter.name == _CONTEXT and _CONTEXT not in hints:
@@ -195,10 +224,12 @@ def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, hints
         raise InvalidAsset(f"{where} is annotated {_shown(annotation)}, which cannot be filled; write {ALLOWED}.")
     if kind is ParameterKind.CONFIG and parameter.name != "config":
         raise InvalidAsset(f"{where} is a Config; Dagster knows it only under the name 'config'.")
+    if kind.is_input and parameter.default is not inspect.Parameter.empty:
+        raise InvalidAsset(f"{where} has a default, but an input is always there; remove `= {parameter.default!r}`.")
     return Parameter(parameter.name, kind, annotation)
 
 
-def _check_return(function: Callable[..., Any], hints: Mapping[str, Any], returns: Returns) -> None:
+def _check_return(asset: str, hints: Mapping[str, Any], returns: Returns) -> None:
     """Refuse a wrong return annotation: the first build would find it only after Spark's work."""
     if "return" not in hints or returns is Returns.VERDICT:
         return
@@ -212,7 +243,7 @@ def _check_return(function: Callable[..., Any], hints: Mapping[str, Any], return
         fits = bool(options) and all(option is Empty or _is_frame(option) for option in options)
     if not fits:
         raise InvalidAsset(
-            f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
+            f"Asset {asset!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
             f"{STAYS_PLAIN if annotation is type(None) else ''}"
         )
 
@@ -231,10 +262,6 @@ def _shown(annotation: Any) -> str:
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
         return annotation.__qualname__
     return str(annotation).replace("typing.", "")
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", repr(function))
 
 
 #: The largest number of a setting: what the integer column of each database holds; of seconds 68 years.

@@ -17,8 +17,8 @@ from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
 from databuild_dagster.spark.at_import import allow_before_sessions
 from databuild_dagster.spark.errors import BadSetting
-from databuild_dagster.spark.session import abandon, further_session, is_client, open_session
-from databuild_dagster.spark.settings import IDLE_MINUTES, SparkSettings
+from databuild_dagster.spark.session import abandon, further_session, is_client, open_session, session_of_process
+from databuild_dagster.spark.settings import IDLE_MINUTES, SparkSettings, parse_url
 from databuild_dagster.spark.temporary import temporary
 
 # dagster-pyspark's resources where it is installed, and a base of the same form where it is not: dagster-pyspark demands the
@@ -82,7 +82,8 @@ class DatabuildSpark(LazyPySparkResource):
     (`sc://host:port`) or a master (`spark://host:port`, `yarn`, `k8s://https://host:port`), whose driver is a JVM per
     process.
 
-    Opening raises the errors of `open_session`, such as `JavaMissing`, `PySparkTwice`, `SparkUnreachable` or `FixedSetting`.
+    Raises `BadSparkUrl` for `remote` without a url. Opening raises the errors of `open_session`, such as `JavaMissing`,
+    `PySparkTwice`, `SparkUnreachable` or `FixedSetting`.
     """
 
     mode: Literal["shared", "sail", "classic", "remote"] = Field(
@@ -106,6 +107,8 @@ class DatabuildSpark(LazyPySparkResource):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{name: _sealed(value, name) for name, value in settings.items()})
+        if self.mode == "remote" and self.url is None:
+            parse_url(None)  # Raises; not by the first build.
 
     @errors_without_secrets()
     def setup_for_execution(self, context: InitResourceContext) -> None:
@@ -126,6 +129,8 @@ class DatabuildSpark(LazyPySparkResource):
             self._use.end()
 
     def _init_session(self) -> None:
+        if self._spark_session is None and self._is_temporary and self.mode == "shared":
+            self._spark_session = session_of_process()
         if self._spark_session is None:
             self._spark_session = _session_for(self.settings(), self._number)
             if self._use is not None:
@@ -229,8 +234,8 @@ def open_ahead(spark: DatabuildSpark, home: str | None) -> None:
 
 
 def temporary_session() -> Any:
-    """The session of Dagster runs on ephemeral instances. It ends with this process, and its server too."""
-    return _session_for(temporary(DatabuildSpark().settings_at(None)))
+    """The session of Dagster runs on ephemeral instances: that of this process's JVM, else a client of a server that ends with it."""
+    return session_of_process() or _session_for(temporary(DatabuildSpark().settings_at(None)))
 
 
 def close_sessions() -> None:

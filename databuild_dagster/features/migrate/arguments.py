@@ -109,7 +109,7 @@ def _refused(module: Module, given: ast.keyword, instead: str) -> Finding:
 
 def _ins(project: Project, asset: DecoratedFunction, ins: ast.expr) -> Iterator[Finding]:
     module, parameters = asset.module, {argument.arg for argument in arguments_of(asset.function)}
-    if isinstance(ins, ast.Dict):
+    if isinstance(ins, ast.Dict) and asset.function.args.kwarg is None:
         for key, value in zip(ins.keys, ins.values, strict=True):
             if isinstance(key, ast.Constant) and key.value not in parameters:
                 why = f"{key.value!s} is no parameter of the function, and is not read"

@@ -124,7 +124,7 @@ def _wrap(text: str, first: str, others: str) -> None:
 
 
 def _print_summary(report: ProjectReport) -> None:
-    tests = f" ({count(report.n_tests, 'file')} of tests left out)" if report.n_tests else ""
+    tests = f", {count(report.n_tests, 'file')} of tests" if report.n_tests else ""
     click.echo(
         f"{count(report.n_files, 'file')}{tests}, {count(len(report.assets), 'asset')}{_by_verdict(report.assets)}"
     )

@@ -81,7 +81,7 @@ class ProjectReport:
 
     #: The Python files that were read.
     n_files: int
-    #: The files of tests that were left out.
+    #: Further files, of tests: their assets are none of the project.
     n_tests: int
     assets: tuple[AssetReport, ...]
     #: The places outside of assets.

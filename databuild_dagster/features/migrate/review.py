@@ -24,8 +24,9 @@ from databuild_dagster.features.migrate.modules import (
     calls_in,
     decorated_in,
 )
+from databuild_dagster.features.migrate.project_tests import findings_of_tests
 from databuild_dagster.features.migrate.results import output_names, output_values, result_of
-from databuild_dagster.features.migrate.signatures import plain_reader_findings, signature_of
+from databuild_dagster.features.migrate.signatures import NOT_SHOWN, plain_reader_findings, signature_of
 from databuild_dagster.features.migrate.source_files import read_source
 from databuild_dagster.features.migrate.spark_code import module_findings, required_keys, spark_findings
 from databuild_dagster.features.migrate.values import Value, Values, arguments_of, returned_by
@@ -89,8 +90,15 @@ def review_project(path: Path) -> ProjectReport:
         *location_findings(project, _uses(decorated, judged)),
     ]
     others = [finding for finding in others if _is_open(finding, judged)]
-    others += _imports(project, [*others, *(finding for report in reports for finding in report.findings)])
-    order = {module.source.path: place for place, module in enumerate(project.modules)}
+    # Names of the project mean the same in its tests, whose own assets are none of the project.
+    whole = Project(files)
+    moved = {id(found.function): found for found, report in judged if report.verdict.is_ours}
+    own_paths = {file.path for file in own}
+    for module in whole.modules:
+        if module.source.path not in own_paths:
+            others += findings_of_tests(whole, module, moved)
+    others += _imports(whole, [*others, *(finding for report in reports for finding in report.findings)])
+    order = {file.path: place for place, file in enumerate(files)}
     return ProjectReport(
         n_files=len(own),
         n_tests=len(files) - len(own),
@@ -149,8 +157,11 @@ def _readable(project: Project, asset: DecoratedFunction, returned: Mapping[str,
     findings += spark_findings(project, asset, parameters, values)
     stays, decide = [*signature.stays, *result.stays], result.decide
     if asset.is_ours:
-        findings = [finding for finding in findings if finding.action.touches_lines]
-        verdict = Verdict.DECIDE if stays else Verdict.IS
+        refused = [
+            finding for finding in signature.findings if finding.action is Action.DECIDE and finding.why != NOT_SHOWN
+        ]
+        findings = [finding for finding in findings if finding.action.touches_lines or finding in refused]
+        verdict = Verdict.DECIDE if stays or refused else Verdict.IS
         why = [f"the package refuses it: {reason}" for reason in stays]
     elif stays:
         verdict, why, findings = Verdict.STAYS, stays, []

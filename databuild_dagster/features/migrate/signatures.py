@@ -8,7 +8,7 @@ from typing import Final
 from databuild_dagster.bindings.declare.parameters import ALLOWED, ParameterKind
 from databuild_dagster.features.migrate.annotations import KnownAnnotation, annotated
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.modules import DecoratedFunction, Function, Module, Project
+from databuild_dagster.features.migrate.modules import DecoratedFunction, Function, Module, Project, keyword
 from databuild_dagster.features.migrate.values import OF_KIND, Value, arguments_of, used_as
 
 #: The class to write for each kind of frame, with the package and the name by which people import it.
@@ -18,6 +18,8 @@ _CLASSES: Final[Mapping[Value, tuple[str, str, str]]] = {
     Value.POLARS: ("polars", "DataFrame", "pl.DataFrame"),
     Value.ARROW: ("pyarrow", "Table", "pa.Table"),
 }
+#: The package may fill such a parameter.
+NOT_SHOWN: Final = "the source does not show this class"
 #: Clients that Dagster fills and that run a program which stores its own data.
 _PIPES: Final = "Pipes"
 
@@ -40,11 +42,19 @@ def signature_of(project: Project, asset: DecoratedFunction, returned: Mapping[s
     found = Signature()
     function, module = asset.function, asset.module
     for several in (function.args.vararg, function.args.kwarg):
-        if several is not None:
-            write = "name each upstream asset as a parameter with the annotation of a frame"
+        if several is not None and not (several is function.args.kwarg and _is_filled(project, asset, several)):
+            write = "name each upstream asset as a parameter with the annotation of a frame, or in ins= for **inputs: DataFrame"
             found.findings.append(
                 module.finding(Action.DECIDE, several, write=write, why="it takes any number of arguments")
             )
+    positional = [*function.args.posonlyargs, *function.args.args]
+    defaults = zip(reversed(positional), reversed(function.args.defaults), strict=False)
+    given = {argument.arg: value for argument, value in defaults}
+    given |= {
+        argument.arg: value
+        for argument, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        if value
+    }
     for argument in function.args.posonlyargs:
         found.findings.append(
             module.finding(Action.CHANGE, argument, write="remove the / behind it", why="parameters are filled by name")
@@ -52,7 +62,19 @@ def signature_of(project: Project, asset: DecoratedFunction, returned: Mapping[s
     found.findings += _of_type_checkers(module, function)
     for place, argument in enumerate(arguments_of(function)):
         _parameter(found, project, asset, argument, is_first=place == 0, returned=returned)
+        if argument.arg in found.inputs and argument.arg in given:
+            why = "an input is always there, and has no default"
+            found.findings.append(
+                module.finding(Action.REMOVE, given[argument.arg], found=f"{argument.arg} = …", why=why)
+            )
     return found
+
+
+def _is_filled(project: Project, asset: DecoratedFunction, inputs: ast.arg) -> bool:
+    """Whether `**inputs` gets the frames of the assets that `ins=` names."""
+    kind = annotated(project, asset.module, inputs.annotation).kind
+    has_ins = asset.call is not None and keyword(asset.call, "ins") is not None
+    return has_ins and kind is not None and kind.is_input
 
 
 def _of_type_checkers(module: Module, function: Function) -> Iterator[Finding]:
@@ -110,7 +132,7 @@ def _parameter(
     elif known.is_no_frame:
         _no_frame(found, asset.module, argument)
     else:
-        found.findings.append(_undecided(module, argument, known.instead or "the source does not show this class"))
+        found.findings.append(_undecided(module, argument, known.instead or NOT_SHOWN))
 
 
 def _known_kind(found: Signature, module: Module, argument: ast.arg, known: KnownAnnotation) -> None:

@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from databuild_dagster.bindings.adapter import dagster_web
+from databuild_dagster.bindings.adapter import dagster_web, dev_logs
 
 
 def make_routes(instance: Any, path_prefix: str, is_read_only: bool) -> list[Route]:
@@ -51,14 +51,16 @@ def test_pages_that_cannot_be_made_leave_dagsters_own(caplog: pytest.LogCaptureF
     assert "jinja2" in caplog.text
 
 
-def test_only_the_web_server_of_a_dev_is_replaced() -> None:
+def test_the_web_server_and_the_daemon_of_a_dev_are_replaced() -> None:
     webserver = [sys.executable, "-m", "dagster_webserver", "--port", "3000"]
     daemon = [sys.executable, "-m", "dagster._daemon", "run"]
+    code_server = [sys.executable, "-m", "dagster", "api", "grpc"]
 
-    assert dagster_web.with_our_webserver(webserver) == [
+    assert dagster_web.with_ours(webserver) == [
         sys.executable, "-m", "databuild_dagster", "webserver", "--port", "3000",
     ]  # fmt: skip
-    assert dagster_web.with_our_webserver(daemon) == daemon
+    assert dagster_web.with_ours(daemon) == [sys.executable, "-m", dev_logs.__name__, "run"]
+    assert dagster_web.with_ours(code_server) == code_server
 
 
 @pytest.mark.parametrize("is_of_home", [True, False], ids=["the settings of its home", "others"])

@@ -1,6 +1,8 @@
 """The arguments of Dagster's `@asset`: each one works as it does there, or is refused with what to write."""
 
+import re
 import warnings
+from typing import Any
 
 import dagster as dg
 import pandas as pd
@@ -89,3 +91,39 @@ def test_step_retries_of_a_job_over_our_assets_are_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         build_definitions([ours, plain], jobs=[of_plain])
+
+
+def checked(frame: pd.DataFrame) -> bool:
+    return len(frame) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"deps": "orders"}, "Asset 'numbers' is given 'orders' as deps=; write deps=[…], a list of assets"),
+        ({"deps": dg.AssetKey("orders")}, "is given a AssetKey as deps="),
+        ({"deps": [checked]}, "is given a list with a function that is no asset as deps="),
+        ({"ins": ["orders"]}, "is given a list as ins=; write ins={'orders': AssetIn('orders')}"),
+        ({"ins": {"orders": "orders"}}, "is given a dict as ins="),
+        ({"partitions_def": "daily"}, "is given 'daily' as partitions_def=; write a definition such as Daily"),
+        ({"blocking_checks": checked}, "is given a function as blocking_checks=; write blocking_checks=[…], a list"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused_with_what_to_write(options: Any, sentence: str) -> None:
+    with pytest.raises(InvalidAsset, match=re.escape(sentence)):
+        databuild_asset(**options)(numbers)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"outs": ["a", "b"]}, "is given a list as outs=; write outs={'orders': AssetSpec('orders'), …}"),
+        (
+            {"outs": {"a": dg.AssetSpec("a")}, "blocking_checks": [checked]},
+            "is given a list as blocking_checks=; write",
+        ),
+    ],
+)
+def test_an_option_of_several_outputs_of_another_kind_is_refused(options: Any, sentence: str) -> None:
+    with pytest.raises(InvalidAsset, match=re.escape(sentence)):
+        databuild_multi_asset(name="both", **options)(numbers)

@@ -48,14 +48,18 @@ def test_a_workspace_file_and_the_working_directory_say_the_same(
     [
         (
             "import nowhere_at_all",
-            "ModuleNotFoundError: No module named 'nowhere_at_all'. Install nowhere_at_all, or run the command in the folder",
+            "ModuleNotFoundError: No module named 'nowhere_at_all' (wrong.py, line 1). Install nowhere_at_all, or run the command in the folder",
         ),
-        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("1 / 0", "ZeroDivisionError: division by zero (wrong.py, line 1)"),
+        ("\nx = (1", "SyntaxError: '(' was never closed (wrong.py, line 2)"),
         ("import dagster as dg\ndefs = dg.Definitions()", "No code location uses build_definitions"),
     ],
 )
-def test_a_location_that_cannot_be_loaded_is_refused_in_one_sentence(tmp_path: Path, source: str, said: str) -> None:
+def test_a_location_that_cannot_be_loaded_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, said: str
+) -> None:
     (tmp_path / "wrong.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
 
     with pytest.raises(CannotLoad) as refused:
         the_code_location(load_code_locations(files=[str(tmp_path / "wrong.py")]))

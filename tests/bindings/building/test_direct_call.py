@@ -1,6 +1,8 @@
 """A test of an asset calls its function with plain frames, and with a context that no build has made (rule 6.3)."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import dagster as dg
 import pandas as pd
@@ -112,6 +114,32 @@ def test_resources_and_an_instance_are_there_to_be_used() -> None:
         assert context.resources.prices["tea"] == 2.5
         assert context.instance is instance
     build_context().instance.add_dynamic_partitions("tails", ["N1"])
+
+
+class Prices(dg.ConfigurableResource):  # type: ignore[type-arg]
+    state: str = "new"
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator["Prices"]:
+        LIVES.append("set up")
+        yield Prices(state="ready")
+        LIVES.append("torn down")
+
+
+LIVES: list[str] = []
+
+
+@databuild_asset
+def priced(prices: Prices, orders: pd.DataFrame) -> pd.DataFrame:
+    LIVES.append("called")
+    return orders.assign(state=prices.state)
+
+
+def test_a_resource_among_the_arguments_is_set_up_for_the_call_and_torn_down() -> None:
+    answer = priced(Prices(), orders=pd.DataFrame({"n": [1]}))
+
+    assert answer.state.tolist() == ["ready"]
+    assert LIVES == ["set up", "called", "torn down"]
 
 
 def test_keys_that_do_not_fit_and_questions_that_need_a_run_are_refused() -> None:

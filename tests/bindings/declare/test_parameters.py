@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
 
 from databuild_dagster import BuildContext, InvalidAsset, databuild_asset, databuild_multi_asset
+from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 
 
@@ -111,7 +112,7 @@ class Callable:
     [
         (partial(lambda n: n, 1), "functools.partial"),
         (Callable(), "test_parameters.Callable"),
-        (Callable, "builtins.type"),
+        (Callable, "class"),
     ],
 )
 @pytest.mark.parametrize("decorator", [databuild_asset, databuild_multi_asset])
@@ -143,3 +144,47 @@ def test_options_without_a_meaning_are_refused_with_a_sentence(options: dict[str
 
         @databuild_asset(**options)  # type: ignore[call-overload]
         def bad() -> DataFrame: ...  # type: ignore[empty-body]
+
+
+def test_further_inputs_are_the_names_that_ins_has_and_the_parameters_have_not() -> None:
+    @databuild_asset(name="total", ins={"x": dg.AssetIn("raw_x"), "y": dg.AssetIn("raw_y")})
+    def step(spark: SparkSession, x: pd.DataFrame, **inputs: DataFrame) -> DataFrame: ...  # type: ignore[empty-body]
+
+    body = body_of(step)
+    assert body is not None
+    assert [(parameter.name, parameter.kind) for parameter in body.parameters] == [
+        ("spark", ParameterKind.SPARK_SESSION),
+        ("x", ParameterKind.PANDAS_FRAME),
+        ("y", ParameterKind.SPARK_FRAME),
+    ]
+    assert {dep.asset_key.to_user_string() for dep in step.specs_by_key[step.key].deps} == {"raw_x", "raw_y"}
+
+
+def test_further_inputs_without_ins_or_of_another_class_are_refused() -> None:
+    def frames(**inputs: DataFrame) -> DataFrame: ...  # type: ignore[empty-body]
+    def tools(**inputs: SparkSession) -> DataFrame: ...  # type: ignore[empty-body]
+
+    with refused("Parameter 'inputs' of asset 'total' takes any number of arguments"):
+        databuild_asset(name="total")(frames)
+    with refused(r"Parameter '\*\*inputs' of asset 'total' is no frame"):
+        databuild_asset(name="total", ins={})(tools)
+
+
+def test_an_input_with_a_default_is_refused() -> None:
+    def f(x: pd.DataFrame = None) -> pd.DataFrame: ...  # type: ignore[assignment,empty-body]
+
+    with refused("Parameter 'x' of asset 'f' has a default, but an input is always there; remove `= None`"):
+        databuild_asset(f)
+
+
+def test_an_asset_with_two_decorators_is_refused_in_either_order() -> None:
+    def f() -> pd.DataFrame: ...  # type: ignore[empty-body]
+
+    for outer, inner in [(databuild_asset, dg.asset), (dg.asset, databuild_asset), (databuild_asset, databuild_asset)]:
+        with refused("Asset 'f' has two decorators of assets; keep @databuild_asset alone"):
+            outer(inner(f))  # type: ignore[operator]
+
+
+def test_a_text_in_place_of_a_function_is_refused_with_the_option() -> None:
+    with refused(r"Asset 'orders' has no function; write @databuild_asset\(name='orders'\) above one"):
+        databuild_asset("orders")  # type: ignore[call-overload]
