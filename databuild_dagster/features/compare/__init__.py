@@ -9,14 +9,18 @@ FEATURE = Feature(
     asset_settings=Column("settings:ASSET_SETTINGS"),
     commands=(
         Command(
-            "receipt", "commands.receipt:receipt", "Show what the instances of REFS were made of.", "Find out", "read"
+            "show --full",
+            "commands.receipt:receipt",
+            "Show what the instances of REFS were made of.",
+            "Find out",
+            "show",
         ),
         Command(
             "diff",
             "commands.diff:diff",
             "Compare two instances of REF: inputs, code, rows, columns.",
             "Find out",
-            "receipt",
+            "read",
         ),
     ),
     routes=Column("pages:ROUTES"),

@@ -23,7 +23,7 @@ FEATURE = Feature(
             "Count the lots of DATASET, or of all, by state.",
             "By subject",
             "log",
-            group="List lots and gaps, and record lots that arrive.",
+            group="List lots, gaps and arcs, and record lots that arrive.",
         ),
         Command(
             "lot gaps", "commands.gaps:gaps", "Show which lots of DATASET are missing, and why.", "By subject", "list"
@@ -36,15 +36,18 @@ FEATURE = Feature(
             "gaps",
         ),
         Command(
-            "lot look", "commands.lot:look", "Record the files that wait in landing folders.", "By subject", "arrive"
+            "lot arrive --landed",
+            "commands.lot:look",
+            "Record the files that wait in landing folders.",
+            "By subject",
+            "arrive",
         ),
         Command(
-            "arc list",
+            "lot list --arcs",
             "commands.arc:list_arcs",
             "Count the lots of ARC, or of every arc, by state.",
             "By subject",
-            "lot",
-            group="List arcs: assets that subscribe to others.",
+            "list",
         ),
     ),
     routes=Column("pages:ROUTES"),

@@ -15,7 +15,7 @@ FEATURE = Feature(
             "commands.operation_run:run",
             "Run an operation over the partitions of a dataset.",
             "By subject",
-            "arc",
+            "lot",
             group="Run, list, watch and cancel operations on datasets.",
         ),
         Command(
@@ -33,14 +33,14 @@ FEATURE = Feature(
             "list",
         ),
         Command(
-            "operation watch", "commands.operation:watch", "Follow OPERATION to its end.", "By subject", after="show"
+            "operation show --watch", "commands.operation:watch", "Follow OPERATION to its end.", "By subject", "show"
         ),
         Command(
             "operation cancel",
             "commands.operation:cancel",
             "Cancel operations, whether or not their code still loads.",
             "By subject",
-            "watch",
+            "show",
         ),
     ),
     routes=Column("pages:ROUTES"),

@@ -7,15 +7,14 @@ FEATURE = Feature(
     summary="`databuild outage` lists outages, and a person can hold launches back.",
     commands=(
         Command(
-            "outage list",
+            "status --outages",
             "commands:list_outages",
             "Show what is out of reach, and what waits for it.",
-            "By subject",
-            "log",
-            group="List what is out of reach, and hold launches back.",
+            "Start",
+            "status",
         ),
-        Command("outage hold", "commands:hold_launches", "Hold back launches that need WHAT.", "By subject", "list"),
-        Command("outage release", "commands:release_launches", "Launch what needs WHAT again.", "By subject", "hold"),
+        Command("pause --needs", "commands:hold_launches", "Hold back launches that need WHAT.", "Correct", "pause"),
+        Command("resume --needs", "commands:release_launches", "Launch what needs WHAT again.", "Correct", "resume"),
     ),
     measures=Column("measures:MEASURES"),
 )
