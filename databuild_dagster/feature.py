@@ -103,7 +103,7 @@ class Feature:
     checks: Column[Check] = _NONE
     #: Parts of `databuild status`.
     status_parts: Column[StatusPart] = _NONE
-    #: Figures of `ledger metrics --prometheus`.
+    #: Figures of `metrics --prometheus`.
     measures: Column[Measure] = _NONE
     #: Commands of the command line; plain data, because `--help` shows them.
     commands: tuple[Command, ...] = ()

@@ -277,8 +277,8 @@ def test_the_page_on_finding_out_prints_what_it_shows(project: Project) -> None:
         done = project.databuild(*arguments, code=code)
         return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", done.out)
 
-    printed("tick")
-    before = [printed("plan", "report"), printed("what-if", "missing", "sales@2024-01-03")]
+    printed("admin", "tick")
+    before = [printed("plan", "report"), printed("plan", "--if-missing", "sales@2024-01-03")]
     printed("build", "report", code=1)
 
     assert [*before, printed("plan", "report"), printed("explain", "report")] == blocks(page, "text")
@@ -491,5 +491,5 @@ def test_the_page_on_delegation_asks_twice_and_builds_once(project: Project) -> 
         n_instances.append(len(project.databuild("history", "orders@2024-01-01", "--json").json))
 
     assert n_instances == [1, 3, 3]
-    asked = project.databuild("ledger", "list", "--json").json
+    asked = project.databuild("history", "--requests", "--json").json
     assert sorted(item["kind"] for item in asked) == ["built", "built", "built", "reused"]

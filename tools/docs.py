@@ -63,7 +63,7 @@ entities.
 def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     states = subprocess.run(
-        [sys.executable, "-m", "databuild_dagster", "log", "states"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "databuild_dagster", "log", "events", "--machines"], capture_output=True, text=True, check=True
     ).stdout
     schema = manifest_schema()
     return {

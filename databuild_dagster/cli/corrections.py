@@ -164,7 +164,7 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
         click.echo(f"Canceled {count(len(outcome.canceled), 'job run')}; the wants stay open.")
     if running := done.running:
         ids = f"{count(len(running), 'job run')} {'continues' if len(running) == 1 else 'continue'}: {shown(running)}"
-        click.echo(f"{ids}. `databuild job-run cancel --retry {typed(running[0])}` cancels the first.")
+        click.echo(f"{ids}. `databuild want cancel --job-runs --retry {typed(running[0])}` cancels the first.")
 
 
 def _in_words(engine: Engine, refs: tuple[Ref, ...]) -> str:

@@ -166,11 +166,11 @@ class TableGroup(click.Group):
         """A command with a flag that names a form is this form."""
         name, *rest = args
         command = self.get_command(ctx, name)
+        path = " ".join([*ctx.command_path.split()[1:], name])
+        if renamed := _renamed(path, "".join(rest[:1]), is_gone=command is None):
+            now = [f"`databuild {old}` is now `databuild {new}`" for old, new in renamed.items()]
+            ctx.fail(f"{', and '.join(now)}.")
         if command is None and not name.startswith("-"):
-            _, *own = ctx.command_path.split()
-            if renamed := _renamed(" ".join([*own, name]), "".join(rest[:1])):
-                now = [f"`databuild {old}` is now `databuild {new}`" for old, new in renamed.items()]
-                ctx.fail(f"{', and '.join(now)}.")
             near = " or ".join(f"`{ctx.find_root().info_name} {path}`" for path in self._near(ctx, name))
             ctx.fail(f"There is no command `{ctx.command_path} {name}`.{f' Did you mean {near}?' if near else ''}")
         if command is None:
@@ -179,9 +179,9 @@ class TableGroup(click.Group):
         known = {name for param in command.params for name in param.opts}
         flags = [word for word in given if word.startswith("-") and word not in known]
         for flag in flags:
-            if (form := self.get_command(ctx, f"{name} {flag}")) is not None:
+            if (form := f"{name} {flag}") in self.rows:
                 rest.remove(flag)
-                return f"{name} {flag}", form, rest
+                return form, self.get_command(ctx, form), rest
         return name, self.with_forms(name, command) if flags or ctx.resilient_parsing else command, rest
 
     def _near(self, ctx: click.Context, name: str) -> list[str]:
@@ -280,12 +280,12 @@ def _form_of(name: str, path: str) -> str:
     return path.removeprefix(f"{name} ") if path.startswith(f"{name}{FORM}") else ""
 
 
-def _renamed(path: str, following: str) -> dict[str, str]:
-    """The new name of an earlier command, or the new names of the commands of an earlier group."""
+def _renamed(path: str, following: str, *, is_gone: bool) -> dict[str, str]:
+    """The new name of an earlier command, or the new names of the commands of a group that is gone."""
     old = f"{path} {following}"
     if old in RENAMED:
         return {old: RENAMED[old]}
-    return {old: new for old, new in RENAMED.items() if f"{old} ".startswith(f"{path} ")}
+    return {old: new for old, new in RENAMED.items() if is_gone and f"{old} ".startswith(f"{path} ")}
 
 
 def _words_of(command: str) -> list[str]:

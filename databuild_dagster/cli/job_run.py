@@ -51,7 +51,7 @@ def list_job_runs(
 ) -> None:
     """List the newest job runs.
 
-    The time of a job run is its end, or its beginning if it has not ended. `databuild job-run cancel ID` stops a job run.
+    The time of a job run is its end, or its beginning if it has not ended. `databuild want cancel --job-runs ID` stops a job run.
     """
     which = JobRunFilter(states=states, job=job, ref=ref, since=since)
     found = find_job_runs(the_queries(), the_catalog(), which, open_only=open_only, most=limit)

@@ -112,7 +112,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
             },
         ),
         "admin": Branch(
-            "Do by hand what the daemon does: tick, publish a table.",
+            "Run a tick or publish a table by hand, without a daemon.",
             {
                 "tick": _own("tick:tick", "Run one tick of the orchestrator in this process."),
             },

@@ -469,7 +469,7 @@ def repair_of(spec: DatasetSpec | None, ref: Ref) -> str:
     if spec.kind is DatasetKind.BOUNDARY:
         asset, key = asset_of(ref), partition_key_of(ref) or ""
         return (
-            f"Put the file back, or send it again: `databuild lot look {typed(asset)}` records new files of the landing folder, "
+            f"Put the file back, or send it again: `databuild lot arrive --landed {typed(asset)}` records new files of the landing folder, "
             f"and `databuild lot arrive --replace {typed(asset, key)} URI…` files elsewhere."
         )
     return f"`databuild build --rebuild {typed(ref)}` builds it again."

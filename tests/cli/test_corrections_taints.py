@@ -147,7 +147,7 @@ def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(pr
     """Rule 4.6"""
     project.build(MONTH)
 
-    receipt = project.ask("receipt", MONTH)
+    receipt = project.ask("show", "--full", MONTH)
 
     made_of = {instance["ref"]: instance for instance in receipt["instances"]}
     assert set(made_of) == {*DAYS, MONTH}
@@ -157,9 +157,9 @@ def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(pr
     assert file["rows"] == 2
     assert file["checksum"]
     assert [name for name, _ in made_of[DAY]["schema"]] == ["day", "amount"]
-    assert uuid(project, DAY)[-8:] in project.call("receipt", MONTH).out
+    assert uuid(project, DAY)[-8:] in project.call("show", "--full", MONTH).out
     assert "1 ref built from it stays live, and stale" in project.call("taint", DAY, "--reason", "wrong").out
-    missing = project.call("receipt", "orders@2024-02-01", "--json")
+    missing = project.call("show", "--full", "orders@2024-02-01", "--json")
     assert (missing.code, missing.json["error"]["type"]) == (2, "NoReceipt")
 
 
@@ -167,7 +167,7 @@ def test_instances_that_older_code_has_built_are_found(project: Project) -> None
     project.build(DAY)
     assert project.ask("partitions", "orders", "--outdated") == []
     project.define(DEFINITIONS.replace("(partitions_def=daily)", "(partitions_def=daily, code_version='2')", 1))
-    project.call("tick")
+    project.call("admin", "tick")
 
     assert [partition["ref"] for partition in project.ask("partitions", "orders", "--outdated")] == [DAY]
     assert project.build(DAY, "--fresh")["launches"] == 1

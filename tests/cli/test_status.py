@@ -87,7 +87,7 @@ def test_status_names_what_is_set_aside_with_its_reason(world: World, tmp_path: 
 def test_status_says_whether_an_orchestrator_ticks(project: Project) -> None:
     """Rule 11.4: one tick of a command is none."""
     created = project.call("want", "create", "revenue@2024-01-01")
-    project.call("tick")
+    project.call("admin", "tick")
     (absent,) = project.ask("status")["orchestrators"]
     name = absent["location"]
     with project.own_process(), open_instance(project.home) as instance:

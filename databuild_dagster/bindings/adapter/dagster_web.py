@@ -24,7 +24,7 @@ from databuild_dagster.model.logs import logger
 OPTIONS_VARIABLES: Final = "DAGSTER_WEBSERVER"
 #: The command by which `dagster dev` starts its web server, and ours in its place.
 _DAGSTERS: Final = ["-m", "dagster_webserver"]
-_OURS: Final = ["-m", "databuild_dagster", "webserver"]
+_OURS: Final = ["-m", "databuild_dagster", "dev", "--no-daemon"]
 
 #: The name by which Dagster's web server makes its class, and the name by which `dagster dev` starts processes.
 _SERVER_CLASS: Final = "DagsterWebserver"
@@ -67,7 +67,7 @@ def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes, at_exit: Ca
     setattr(app, _SERVER_CLASS, webserver_with(make_routes))
     _call_at_exit(at_exit)
     leave_out_of_collections()
-    cli(args=list(arguments), prog_name="databuild webserver", auto_envvar_prefix=OPTIONS_VARIABLES)
+    cli(args=list(arguments), prog_name="databuild dev --no-daemon", auto_envvar_prefix=OPTIONS_VARIABLES)
 
 
 def leave_out_of_collections() -> None:

@@ -1,4 +1,4 @@
-"""`databuild publish DATASET`: bring the table of a dataset up to the log by hand (rule 10.10)."""
+"""`databuild admin publish DATASET`: bring the table of a dataset up to the log by hand (rule 10.10)."""
 
 import click
 

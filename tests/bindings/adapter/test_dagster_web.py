@@ -56,7 +56,7 @@ def test_only_the_web_server_of_a_dev_is_replaced() -> None:
     daemon = [sys.executable, "-m", "dagster._daemon", "run"]
 
     assert dagster_web.with_our_webserver(webserver) == [
-        sys.executable, "-m", "databuild_dagster", "webserver", "--port", "3000",
+        sys.executable, "-m", "databuild_dagster", "dev", "--no-daemon", "--port", "3000",
     ]  # fmt: skip
     assert dagster_web.with_our_webserver(daemon) == daemon
 

@@ -1,4 +1,4 @@
-"""`databuild arc list`: which lots the arcs are done with (rule 10.5). Loads no user code."""
+"""`databuild lot list --arcs`: which lots the arcs are done with (rule 10.5). Loads no user code."""
 
 from collections import Counter
 
