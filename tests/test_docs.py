@@ -40,6 +40,15 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
+def test_the_page_of_the_environment_has_each_variable_of_the_code() -> None:
+    code = (path.read_text() for path in (ROOT / "databuild_dagster").rglob("*.py"))
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text()
+
+    of_code = {name for text in code for name in re.findall(r'"(DATABUILD_[A-Z_]+)"', text)}
+
+    assert set(re.findall(r"^\| `(DATABUILD_\w+)` \|", page, re.MULTILINE)) == of_code
+
+
 EXAMPLES = [
     pytest.param(page, number, id=f"{page.name} {number + 1}")
     for page in PAGES

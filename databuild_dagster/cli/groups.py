@@ -27,7 +27,7 @@ SYNONYMS = {
 OPTION_SYNONYMS = {"--deadline": "--sla", "--expires": "--ttl", "--force": "--rebuild"}
 #: The names of commands before 0.1 to their names now; 0.2 does not know them any more.
 RENAMED = {
-    "arc list": "lot list --arcs",
+    "arc list": "lot list --subscriptions",
     "job-run cancel": "want cancel --job-runs",
     "job-run list": "history --job-runs",
     "job-run show": "show --job-run",

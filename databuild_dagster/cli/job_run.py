@@ -1,4 +1,4 @@
-"""`databuild job-run …`: list, show and cancel job runs (rules 6)."""
+"""`databuild history --job-runs`, `show --job-run` and `want cancel --job-runs` (rules 6)."""
 
 from collections.abc import Sequence
 
@@ -74,7 +74,7 @@ def show(job_run: str, as_json: bool) -> None:
         {
             "job run": found.id,
             "job": found.job,
-            "state": found.state.value,
+            "state": found.state.in_words,
             "refs": shown(found.refs),
             "asked by": ", ".join(found.asked_by) or None,
             "dagster run": found.dagster_run_id,
@@ -89,7 +89,7 @@ def show(job_run: str, as_json: bool) -> None:
     )
     for output in outputs[:MAX_OUTPUTS]:
         missed = f", missed {shown(output.missed)}" if output.missed else ""
-        click.echo(f"  {output.ref}  {output.state.value}  {output.uuid}{missed}")
+        click.echo(f"  {output.ref}  {output.state.in_words}  {output.uuid}{missed}")
     if len(outputs) > MAX_OUTPUTS:
         click.echo(f"  and {count(len(outputs) - MAX_OUTPUTS, 'more output')}; --json has every output")
 

@@ -86,6 +86,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     },
     "Correct": {
         "taint": _own("corrections:taint", "Mark the data of REFS as wrong; open wants rebuild it."),
+        "taint --list": _own("corrections:list_taints", "List the taints that hold now, newest first."),
         "untaint": _own("corrections:untaint", "Remove a taint from every instance that has it."),
         "revert": _own("corrections:revert", "Make an earlier instance of REF the one readers see."),
         "retry": _own("corrections:retry", "Retry what failed behind REFS."),

@@ -1,4 +1,4 @@
-"""`databuild spark|stop`: the shared local Spark server of the home."""
+"""`databuild spark` and `spark --stop`: the shared local Spark server of the home."""
 
 import click
 

@@ -317,7 +317,7 @@ def _shown_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
     change = queries.instances.last_change(canonical.uuid, moment.seq)
     since = f" since {when(change.at)}" if change is not None else ""
     why = _why(queries, canonical.uuid, canonical) if moment.seq is None else ""
-    return f"{canonical.state.value}{moment.when}{since}{f' ({why})' if why else ''}"
+    return f"{canonical.state.in_words}{moment.when}{since}{f' ({why})' if why else ''}"
 
 
 def _why(queries: Queries, uuid: str, canonical: Canonical) -> str:

@@ -50,7 +50,7 @@ _LISTS = {
     "launch": _JOB_RUNS,
     "operation": _OPERATIONS,
     "request": "`databuild history --requests`",
-    "taint": _HISTORY_OF_ANY,
+    "taint": "`databuild taint --list`",
     "want": _WANTS,
     "want or request": "`databuild want list --all`",
 }
@@ -89,7 +89,8 @@ def _shown(fact: Any) -> Any:
     if isinstance(fact, int) and abs(fact) >= 10**MAX_DIGITS:
         return _InWords(number_in_words(fact))
     is_long = isinstance(fact, str) and len(fact) > MAX_VALUE
-    return shortened(numbers_cut(without_secrets(fact)), MAX_VALUE) if is_long else fact
+    # A state.
+    return shortened(numbers_cut(without_secrets(fact)), MAX_VALUE) if is_long else getattr(fact, "in_words", fact)
 
 
 def near_names(name: str, names: Iterable[str], likeness: float = 0.6) -> str:

@@ -1,4 +1,4 @@
-"""`taint --downstream`, `revert`, `retry`, `receipt`, and looking back with --as-of (rules 7.3, 7.4, 6.6, 3.2, 4.6)."""
+"""`taint --downstream`, `revert`, `retry`, `show --full`, and looking back with --as-of (rules 7.3, 7.4, 6.6, 3.2, 4.6)."""
 
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
     assert "cannot be read" in damaged["canonical"]["note"]
     assert "no manifest at" in gone["canonical"]["note"]
     assert answer.code == 0
-    assert "Live" in answer.out
+    assert "live" in answer.out
     assert "no manifest at" in answer.out
 
 
@@ -130,6 +130,19 @@ def test_a_retry_opens_what_had_failed_and_wants_again_what_had_failed_of_it(wor
     assert (again.code, again.json["error"]["type"]) == (2, "NothingToRetry")
     world.live("bad")
     assert "(never live)" in databuild(tmp_path, tmp_path, "show", "bad").out, "the failed attempt is no earlier data"
+
+
+def test_the_taints_that_hold_are_listed_with_the_refs_and_can_be_removed(world: World, tmp_path: Path) -> None:
+    world.live("good")
+    taint = databuild(tmp_path, tmp_path, "taint", "good", "--reason", "a till", "--json").json["taint_id"]
+
+    (held,) = databuild(tmp_path, tmp_path, "taint", "--list", "--json").json
+    shown = databuild(tmp_path, tmp_path, "taint", "--list").out
+
+    assert (held["taint_id"], held["reason"], held["refs"]) == (taint, "a till", ["good"])
+    assert taint[-8:] in shown
+    assert databuild(tmp_path, tmp_path, "untaint", taint[-8:]).code == 0
+    assert databuild(tmp_path, tmp_path, "taint", "--list").out == "Nothing is tainted.\n"
 
 
 def test_a_taint_says_which_wants_stay_ended(world: World, tmp_path: Path) -> None:

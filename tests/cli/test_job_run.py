@@ -40,7 +40,9 @@ def test_job_runs_are_listed_by_state_job_ref_and_time(world: World, tmp_path: P
     world.start("month")
 
     def listed(*options: str) -> list[str]:
-        return [run["refs"][0] for run in databuild(tmp_path, tmp_path, "history", "--job-runs", *options, "--json").json]
+        return [
+            run["refs"][0] for run in databuild(tmp_path, tmp_path, "history", "--job-runs", *options, "--json").json
+        ]
 
     assert listed("--state", "failed", "--state", "running") == ["month", "bad"]
     assert listed("--job", "good") == listed("--ref", "good") == ["good"]
@@ -68,7 +70,7 @@ def test_a_job_run_is_shown_with_its_outputs_and_who_asked(world: World, tmp_pat
     assert (output["ref"], output["state"], output["missed"]) == ("month", "UpstreamBuilding", ["good"])
     assert output["uuid"] == shown["instances"][0]
     assert "asked by     tester" in text.splitlines()
-    assert text.splitlines()[-1] == f"  good  Building  {world.uuid('good')}"
+    assert text.splitlines()[-1] == f"  good  building  {world.uuid('good')}"
 
 
 def test_an_instance_and_its_wants_are_shown_as_they_were_when_a_job_run_ran(world: World, tmp_path: Path) -> None:

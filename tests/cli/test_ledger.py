@@ -40,7 +40,8 @@ def test_the_ledger_lists_what_each_request_got_by_ref_and_by_request(world: Wor
     assert entry["message"] == "Delegated to historical build - partition already available"
     assert entry["message"] in databuild(tmp_path, tmp_path, "history", "--requests", "--wide").out
     assert (
-        "No request has asked for month yet." in databuild(tmp_path, tmp_path, "history", "--requests", "--ref", "month").out
+        "No request has asked for month yet."
+        in databuild(tmp_path, tmp_path, "history", "--requests", "--ref", "month").out
     )
 
 

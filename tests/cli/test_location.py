@@ -33,7 +33,9 @@ def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(project: P
     project.build("orders")
     with project.own_process(), open_instance(project.home) as instance:
         note_tick(engine_for(instance), "shop", TickLimits(), interval_seconds=5.0)
-    assert [(found["location"], found["assets"]) for found in project.ask("status", "--locations")] == [("shop", ["orders"])]
+    assert [(found["location"], found["assets"]) for found in project.ask("status", "--locations")] == [
+        ("shop", ["orders"])
+    ]
 
     refused = project.call("status", "--forget", "shop")
     done = project.call("status", "--forget", "shop", "--yes")

@@ -36,7 +36,6 @@ def assert_refused(done: Done, *words: str) -> None:
         (["order@2024-01-29"], "UnknownAsset", "Did you mean orders?"),
         (["orders@2023-01-01"], "UnknownPartition", "databuild partitions orders"),
         (["orders"], "UnknownPartition", "databuild partitions orders"),
-        ([DAY, DAY], "DuplicateRef", "once"),
         (["orders@"], "InvalidRef", "path/of/asset"),
     ],
 )
@@ -53,8 +52,8 @@ def test_a_ref_that_cannot_be_built_is_refused_before_anything_is_recorded(
 
 #: Each command that takes refs; `test_options.py` shows that these are all.
 TAKING_REFS = (
-    "build, want create, plan, taint --reason wrong, retry, revert --to an-instance, show, history, read, receipt, diff, explain, "
-    "manifest show, ledger list --ref, job-run list --ref"
+    "build, want create, plan, taint --reason wrong, retry, revert --to an-instance, show, history, read, show --full, diff, explain, "
+    "show --manifest, history --requests --ref, history --job-runs --ref"
 )
 
 

@@ -42,7 +42,9 @@ def err(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["words", "json"])
-@pytest.mark.parametrize("command", [("log", "events", "--machines"), ("show", "--manifest-schema"), ("--help",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("log", "events", "--machines"), ("show", "--manifest-schema"), ("--help",)], ids=" ".join
+)
 def test_a_full_stdout_is_one_sentence_on_stderr_and_exit_code_1(monkeypatch, full, err, command, as_json):
     code = code_of(monkeypatch, (*command, *as_json), stdout=full, stderr=err.open("w"))
 

@@ -55,7 +55,7 @@ TABLES = (
     ["status", "--locations"],
     ["lot", "list"],
     ["lot", "list", LONG, "--list"],
-    ["lot", "list", "--arcs"],
+    ["lot", "list", "--subscriptions"],
     ["log", "check", "--deep"],
     ["gc", "--keep", "0"],
     ["gc", "--leftovers"],
@@ -120,7 +120,7 @@ def test_ids_with_a_common_end_are_shown_as_long_as_they_need_to_differ() -> Non
 def test_an_id_among_the_rows_of_a_ref_stays_whole() -> None:
     id = new_id()
 
-    assert id in printed(["key"], [[id]], shorten_ids=False).output
+    assert id in printed(["key"], [[id]], of_ours=False).output
 
 
 def test_a_record_is_shown_by_columns_and_a_cut_text_says_where_the_rest_is() -> None:
@@ -236,7 +236,7 @@ def test_every_command_takes_the_ids_that_tables_print(project: Project) -> None
     assert len(first) == len(want) == len(job_run) == SHORT_ID
     assert answer("want", "show", want)[0]["refs"] == [other]
     assert answer("explain", want)["state"] == "Idle"
-    assert answer("receipt", day, "--instance", first)["uuid"].endswith(first)
+    assert answer("show", "--full", day, "--instance", first)["uuid"].endswith(first)
     assert first in answer("show", "--manifest", first)["instance_uuid"]
     assert answer("untaint", taint[-SHORT_ID:])["taint_id"] == taint
     assert answer("revert", day, "--to", first)["uuid"].endswith(first)

@@ -41,6 +41,15 @@ def test_a_build_does_what_was_planned_and_the_graph_stays_the_same(project: Pro
     assert (afterwards["launches"], afterwards["expected_seconds"]) == (0, 0)
 
 
+def test_a_ref_that_is_named_twice_is_planned_once(known_project: Project) -> None:
+    day = "orders@2024-01-29"
+
+    twice, once = (known_project.ask("plan", *refs) for refs in ([day, day], [day]))
+
+    assert twice["jobs"] == once["jobs"]
+    assert len(once["jobs"]) == 1
+
+
 def test_a_tree_for_people_has_a_line_for_each_job_and_the_totals(project: Project) -> None:
     project.call("admin", "tick")
     project.build(DAYS[0])

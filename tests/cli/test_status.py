@@ -48,7 +48,7 @@ def test_status_shows_the_open_wants_of_people_without_those_of_job_runs(world: 
     assert answer["wants"] == [
         {"id": want, "refs": ["month"], "state": "UpstreamBuilding", "source": "user", "deadline": deadline}
     ]
-    assert [want[-8:], "month", "UpstreamBuilding", "user", deadline] in [line.split() for line in lines]
+    assert [want[-8:], "month", "upstream", "building", "user", deadline] in [line.split() for line in lines]
     assert counts_of(answer, "bad") == {"building": 1}
     assert counts_of(answer, "month") == {"waiting": 1}
 

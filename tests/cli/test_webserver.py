@@ -28,7 +28,9 @@ def test_the_options_are_dagsters_and_an_open_stream_does_not_hold_the_server(pr
     root = f"http://127.0.0.1:{port}"
     project.call("want", "create", "revenue_of_january")
 
-    process = project.start("dev", "--no-daemon", "-p", str(port), "--path-prefix", PREFIX, "--read-only", "--empty-workspace")
+    process = project.start(
+        "dev", "--no-daemon", "-p", str(port), "--path-prefix", PREFIX, "--read-only", "--empty-workspace"
+    )
     wait_for(f"{root}{PREFIX}/server_info", process)
     stream = urllib.request.urlopen(f"{root}{PREFIX}/databuild/api/v1/stream?after=0", timeout=MAX_SECONDS)
     lines = [stream.readline() for _ in range(6)]

@@ -135,7 +135,7 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
         ("lot", "list", "mirror"),
         ("lot", "gaps", "mirror", "--chain"),
         ("lot", "gaps", "orders"),
-        ("lot", "list", "--arcs"),
+        ("lot", "list", "--subscriptions"),
         ("operation", "list"),
         ("operation", "list", "--all"),
         ("operation", "show", "orders.write.1"),

@@ -23,7 +23,7 @@ FEATURE = Feature(
             "Count the lots of DATASET, or of all, by state.",
             "By subject",
             "log",
-            group="List lots, gaps and arcs, and record lots that arrive.",
+            group="List lots, gaps and subscriptions, and record arrivals.",
         ),
         Command(
             "lot gaps", "commands.gaps:gaps", "Show which lots of DATASET are missing, and why.", "By subject", "list"
@@ -43,9 +43,9 @@ FEATURE = Feature(
             "arrive",
         ),
         Command(
-            "lot list --arcs",
+            "lot list --subscriptions",
             "commands.arc:list_arcs",
-            "Count the lots of ARC, or of every arc, by state.",
+            "Count the lots of assets that subscribe, by state.",
             "By subject",
             "list",
         ),

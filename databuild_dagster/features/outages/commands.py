@@ -1,4 +1,4 @@
-"""`databuild outage`: what is out of reach, and holds of a person (rule 6.17)."""
+"""`databuild status --outages`, `pause --needs` and `resume --needs`: what is out of reach, and holds of a person (rule 6.17)."""
 
 import click
 

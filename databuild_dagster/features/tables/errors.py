@@ -70,7 +70,9 @@ class TableNotOurs(Refused):
 class ForeignSnapshot(Refused):
     """Another writer has changed the table {table} of {asset}: its snapshot {snapshot} does not say up to which seq it holds."""
 
-    hint = "`databuild admin publish --repair {asset}` makes it what the log says; on_conflict='rebase' does so each time."
+    hint = (
+        "`databuild admin publish --repair {asset}` makes it what the log says; on_conflict='rebase' does so each time."
+    )
 
 
 class TableAhead(Refused):
@@ -167,9 +169,7 @@ class SnapshotExpired(NotFound):
 class NotInTable(Refused):
     """No snapshot of the table {table} of {asset} holds instance {uuid}."""
 
-    hint = (
-        "`databuild admin publish {asset}` publishes what is live; snapshots of earlier instances expire with `databuild gc`."
-    )
+    hint = "`databuild admin publish {asset}` publishes what is live; snapshots of earlier instances expire with `databuild gc`."
 
 
 class TableSilent(DatabuildError):

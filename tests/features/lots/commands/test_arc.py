@@ -1,4 +1,4 @@
-"""`databuild lot list --arcs`, and availability as outsiders follow it (rules 10.3, 10.5, 15)."""
+"""`databuild lot list --subscriptions`, and availability as outsiders follow it (rules 10.3, 10.5, 15)."""
 
 import json
 
@@ -52,8 +52,8 @@ def test_arcs_of_a_home_without_any(project: Project) -> None:
     project.define(DEFINITIONS.replace('subscribe=["orders", "ordesr"], ', ""))
     project.call("admin", "tick")
 
-    assert project.ask("lot", "list", "--arcs") == []
-    assert project.call("lot", "list", "--arcs").out == "No asset subscribes to another.\n"
+    assert project.ask("lot", "list", "--subscriptions") == []
+    assert project.call("lot", "list", "--subscriptions").out == "No asset subscribes to another.\n"
 
 
 def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
@@ -63,7 +63,7 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
     (project.folder / "doubts").touch()
     project.call("build", f"clean@{DAYS[2]}")
 
-    lots = project.ask("lot", "list", "--arcs")
+    lots = project.ask("lot", "list", "--subscriptions")
 
     states = {lot["ref"]: lot["state"] for lot in lots}
     assert states == dict(
@@ -72,18 +72,23 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
     assert [lot["lot"] for lot in lots] == [f"2024010{day}P1D000" for day in range(1, 5)]
     assert [set(lot) for lot in lots] == [{"arc", "lot", "ref", "state", "stale", "uuid", "reason", "sources"}] * 4
     assert lots[3]["uuid"] is None
-    assert project.ask("lot", "list", "--arcs", "clean") == lots
-    assert [lot["ref"] for lot in project.ask("lot", "list", "--arcs", "--state", "partial")] == [f"clean@{DAYS[2]}"]
-    listed = project.call("lot", "list", "--arcs")
+    assert project.ask("lot", "list", "--subscriptions", "clean") == lots
+    assert [lot["ref"] for lot in project.ask("lot", "list", "--subscriptions", "--state", "partial")] == [
+        f"clean@{DAYS[2]}"
+    ]
+    listed = project.call("lot", "list", "--subscriptions")
     head, line = listed.out.splitlines()
     assert head.split() == ["arc", "subscribes", "to", "running", "complete", "partial", "missing"]
     assert line.split() == ["clean", "orders,", "ordesr", "0", "2", "1", "1"]
     assert listed.err == f"Warning: {TYPO}\n"
-    assert project.call("lot", "list", "--arcs", "--state", "running").out == "No lot is running.\n"
-    assert f"20240104P1D000  missing   no     clean@{DAYS[3]}  -" in project.call("lot", "list", "--arcs", "clean", "--list").out
+    assert project.call("lot", "list", "--subscriptions", "--state", "running").out == "No lot is running.\n"
+    assert (
+        f"20240104P1D000  missing   no     clean@{DAYS[3]}  -"
+        in project.call("lot", "list", "--subscriptions", "clean", "--list").out
+    )
 
     project.call("build", "--rebuild", f"orders@{DAYS[0]}")
-    assert f"complete  yes    clean@{DAYS[0]}" in project.call("lot", "list", "--arcs", "--list").out
+    assert f"complete  yes    clean@{DAYS[0]}" in project.call("lot", "list", "--subscriptions", "--list").out
     (project.folder / "doubts").unlink()
     assert project.is_sound()
 
@@ -91,11 +96,13 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
 def test_an_asset_that_is_no_arc_is_refused(project: Project) -> None:
     project.call("admin", "tick")
 
-    none = project.call("lot", "list", "--arcs", "orders")
-    unknown = project.call("lot", "list", "--arcs", "claen", "--json")
+    none = project.call("lot", "list", "--subscriptions", "orders")
+    unknown = project.call("lot", "list", "--subscriptions", "claen", "--json")
 
     assert none.code == 2
-    assert none.err.startswith("Error: orders subscribes to nothing, so it is no arc. `databuild lot list --arcs` lists")
+    assert none.err.startswith(
+        "Error: orders subscribes to nothing, so it is no arc. `databuild lot list --subscriptions` lists"
+    )
     assert (unknown.code, unknown.json["error"]["type"]) == (2, "UnknownAsset")
 
 
