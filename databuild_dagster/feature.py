@@ -49,8 +49,8 @@ class Command(NamedTuple):
     #: The first sentence of its help, at most 60 characters.
     summary: str
     #: The section of `databuild --help`, and the command or group after which it stands there, or in its group. The name of the
-    #: section itself is the first place; empty is the last one.
-    section: str
+    #: section itself is the first place; empty is the last one. A form such as `show --full` is with its command.
+    section: str = ""
     after: str = ""
     #: The help of its group, for the first command of a group that the core does not have.
     group: str = ""

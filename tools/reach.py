@@ -23,16 +23,18 @@ CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindin
 #: Most lines behind a door, and most lines of the core and of the package.
 LIMITS: Final[Mapping[str, int]] = {
     # 41,600 until outages became calm, 43,150 until the build loop could be called from Python, 43,410 until a build answered without
-    # definitions, chose the number of its launches, stored Dagster's events in batches, and partition keys were computed.
-    "cli.build": 44_680,
+    # definitions, chose the number of its launches, stored Dagster's events in batches, and partition keys were computed, 44,680 until
+    # states had words and taints a list.
+    "cli.build": 44_730,
     # 26,700 until options followed from the fields of a command, 26,720 until partition keys were computed without Dagster.
-    "cli.read": 27_140,
+    "cli.read": 27_200,
     # 47,800 until the build loop moved here from the command line, 48,800 until the records of answers moved here beside their queries,
     # and 49,600 until the speed that `cli.build` names.
-    "core": 50_790,
+    "core": 50_820,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
-    # the rest; health has 300, `build()` and its sisters in Python 700, speed where people wait 1,400.
-    "package": 85_750,
+    # the rest; health has 300, `build()` and its sisters in Python 700, speed where people wait 1,400. 85,750 until earlier names of
+    # commands had an answer (30 lines, until 0.2), taints a list and shells completion.
+    "package": 85_840,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

@@ -225,18 +225,20 @@ def inserted(sections: Sections, commands: Iterable[Command]) -> Sections:
     """
     found: dict[str, dict[str, Leaf | Branch]] = {title: dict(rows) for title, rows in sections.items()}
     for command in commands:
-        rows = found.setdefault(command.section, {})
         path, is_form, flag = command.name.partition(FORM)
         group, _, name = path.rpartition(" ")
         name = f"{name}{is_form}{flag}"
+        of_form = next((title for title, rows in found.items() if path.split()[0] in rows), "")
+        section = command.section or of_form
+        rows = found.setdefault(section, {})
         leaf = Leaf(command.target, command.summary)
         branch = rows.get(group)
         if isinstance(branch, Branch):
             rows[group] = branch._replace(rows=_with(branch.rows, name, leaf, command))
         elif group:
-            found[command.section] = _with(rows, group, Branch(command.group, {name: leaf}), command)
+            found[section] = _with(rows, group, Branch(command.group, {name: leaf}), command)
         else:
-            found[command.section] = _with(rows, name, leaf, command)
+            found[section] = _with(rows, name, leaf, command)
     return found
 
 

@@ -128,14 +128,6 @@ def core() -> Sections:
 
 
 @cache
-def with_built_in() -> Sections:
-    """The commands of the core and of the features of this package."""
-    from databuild_dagster.feature import built_in
-
-    return inserted(SECTIONS, [command for feature in built_in() for command in feature.located_commands()])
-
-
-@cache
 def with_features() -> Sections:
     """All commands, with the commands of installed packages. Raises `InvalidFeature`."""
     from databuild_dagster.feature import features
@@ -145,7 +137,7 @@ def with_features() -> Sections:
 
 @click.group(
     cls=TableGroup,
-    tables=(core, with_built_in, with_features),
+    tables=(core, with_features),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__)

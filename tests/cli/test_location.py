@@ -1,4 +1,4 @@
-"""`databuild location`: code locations with registered assets (rule 5.7)."""
+"""`databuild status --locations` and `--forget`: code locations with registered assets (rule 5.7)."""
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.engine.orchestrator_notes import note_tick

@@ -1,4 +1,4 @@
-"""`databuild manifest`, and the keys that other tools look at, from the command line (rule 10.2)."""
+"""`databuild show --manifest`, and the keys that other tools look at, from the command line (rule 10.2)."""
 
 import json
 from collections.abc import Iterator

@@ -8,13 +8,7 @@ FEATURE = Feature(
     needs=("tables",),
     asset_settings=Column("settings:ASSET_SETTINGS"),
     commands=(
-        Command(
-            "show --full",
-            "commands.receipt:receipt",
-            "Show what the instances of REFS were made of.",
-            "Find out",
-            "show",
-        ),
+        Command("show --full", "commands.receipt:receipt", "Show what the instances of REFS were made of."),
         Command(
             "diff",
             "commands.diff:diff",

@@ -35,19 +35,9 @@ FEATURE = Feature(
             "By subject",
             "gaps",
         ),
+        Command("lot arrive --landed", "commands.lot:look", "Record the files that wait in landing folders."),
         Command(
-            "lot arrive --landed",
-            "commands.lot:look",
-            "Record the files that wait in landing folders.",
-            "By subject",
-            "arrive",
-        ),
-        Command(
-            "lot list --subscriptions",
-            "commands.arc:list_arcs",
-            "Count the lots of assets that subscribe, by state.",
-            "By subject",
-            "list",
+            "lot list --subscriptions", "commands.arc:list_arcs", "Count the lots of assets that subscribe, by state."
         ),
     ),
     routes=Column("pages:ROUTES"),

@@ -32,9 +32,7 @@ FEATURE = Feature(
             "By subject",
             "list",
         ),
-        Command(
-            "operation show --watch", "commands.operation:watch", "Follow OPERATION to its end.", "By subject", "show"
-        ),
+        Command("operation show --watch", "commands.operation:watch", "Follow OPERATION to its end."),
         Command(
             "operation cancel",
             "commands.operation:cancel",

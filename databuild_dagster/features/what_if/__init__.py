@@ -6,15 +6,9 @@ FEATURE = Feature(
     package=__name__,
     summary="The consequences of a taint, of new code or of missing data are simulated.",
     commands=(
-        Command(
-            "plan --if-tainted",
-            "commands:taint",
-            "Show what follows if the data of REFS is tainted.",
-            "Build",
-            "plan",
-        ),
-        Command("plan --if-new-code", "commands:code", "Show what new code of ASSET builds again.", "Build", "plan"),
-        Command("plan --if-missing", "commands:missing", "Show what waits if REFS never arrive.", "Build", "plan"),
+        Command("plan --if-tainted", "commands:taint", "Show what follows if the data of REFS is tainted."),
+        Command("plan --if-new-code", "commands:code", "Show what new code of ASSET builds again."),
+        Command("plan --if-missing", "commands:missing", "Show what waits if REFS never arrive."),
     ),
     routes=Column("pages:ROUTES"),
 )

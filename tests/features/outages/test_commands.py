@@ -1,4 +1,4 @@
-"""`databuild outage`, and what `status` and the metrics say of outages and holds (rule 6.17)."""
+"""`databuild status --outages`, `pause --needs`, `resume --needs`, and what `status` and the metrics say of outages and holds (rule 6.17)."""
 
 from __future__ import annotations
 

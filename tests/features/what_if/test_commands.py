@@ -1,4 +1,4 @@
-"""`databuild what-if`: what follows from a supposition, with nothing recorded (rules 8.10, 15)."""
+"""`databuild plan --if-tainted` and its sisters: what follows from a supposition, with nothing recorded (rules 8.10, 15)."""
 
 from tests.support.project import Project
 
