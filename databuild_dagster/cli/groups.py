@@ -166,9 +166,10 @@ class TableGroup(click.Group):
         """A command with a flag that names a form is this form."""
         name, *rest = args
         command = self.get_command(ctx, name)
-        path = " ".join([*ctx.command_path.split()[1:], name])
+        root, *groups = ctx.command_path.split()
+        path = " ".join([*groups, name])
         if renamed := _renamed(path, "".join(rest[:1]), is_gone=command is None):
-            now = [f"`databuild {old}` is now `databuild {new}`" for old, new in renamed.items()]
+            now = [f"`{root} {old}` is now `{root} {new}`" for old, new in renamed.items()]
             ctx.fail(f"{', and '.join(now)}.")
         if command is None and not name.startswith("-"):
             near = " or ".join(f"`{ctx.find_root().info_name} {path}`" for path in self._near(ctx, name))

@@ -61,7 +61,7 @@ def hold_launches(what: str, location: str | None, reason: str, as_json: bool) -
     engine, needed = the_engine(), Surrounding(what)
     here = _location(engine, location)
     hold(engine, here, needed, f"{this_user()}: {reason}", this_user())
-    sentence = f"No launch of {here} that needs {needed.in_words} begins until `databuild resume --needs {what}`."
+    sentence = f"No launch of {here} that needs {needed.in_words} begins until it is resumed."
     answer({"location": here, "what": what}, sentence, as_json=as_json)
 
 
