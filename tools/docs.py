@@ -120,7 +120,7 @@ def _reference() -> str:
         "A reader that closes its pipe early, as `head` does, is exit code 0.\n"
         'With `--json`, stdout is JSON alone; an error is `{"error": {"type", "message", "hint"}}`.\n'
         "\nA command such as `databuild show --full` is a form of `databuild show`: with this flag it has options of its own.\n"
-        "`databuild help` is `databuild --help`. [Environment variables](environment.md) has what the environment sets.\n\n"
+        "The word `help` before a command is `--help` after it. [Environment variables](environment.md) has what the environment sets.\n\n"
         "## Completion\n\nA line completes commands and options in each new shell:\n\n```sh\n"
         "echo 'eval \"$(_DATABUILD_COMPLETE=bash_source databuild)\"' >> ~/.bashrc\n"
         "echo 'eval \"$(_DATABUILD_COMPLETE=zsh_source databuild)\"' >> ~/.zshrc\n"
