@@ -194,7 +194,7 @@ def test_failed_jobs_are_shown_with_the_reason_and_exit_code_1(project: Project)
         (("run", "unheard", "orders"), "UnknownOperationType"),
         (("run", "rows", "order"), "UnknownAsset"),
         (("show", "orders.rows.99"), "NotFound"),
-        (("watch", "nonsense"), "NotFound"),
+        (("show", "--watch", "nonsense"), "NotFound"),
         (("cancel", "orders.rows.99"), "NotFound"),
     ],
 )
