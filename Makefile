@@ -19,7 +19,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 # A Spark server that outlives its commands is what makes the next one fast; a target that ends for good stops it.
-STOP_SPARK := $(BIN)/databuild spark stop
+STOP_SPARK := $(BIN)/databuild spark --stop
 
 .DEFAULT_GOAL := help
 .PHONY: help more setup story pictures demo lots-demo ui test test-all test-rest test-suite test-long test-browser test-feature features-long test-simulation test-postgres test-engines test-engines-long test-rest-catalog cluster-test flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix matrix-ci values-long package mutations check format docs site bench clean

@@ -39,6 +39,10 @@ class Round(NamedTuple):
     of_server: float
 
 
+#: The other commit may be one before 0.1.
+STOP = {"earlier": "stop", "here": "--stop"}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The example at another commit and here.")
     parser.add_argument("tree", type=Path, help="a work tree of the other commit, with a .venv of its own")
@@ -57,7 +61,7 @@ def main() -> None:
                 report(period, in_turns(trees, homes, COMMANDS[period], options.rounds))
         finally:
             for which, tree in trees.items():
-                run(tree, homes[which], ["databuild_dagster", "spark", "stop", "--json"])
+                run(tree, homes[which], ["databuild_dagster", "spark", STOP[which], "--json"])
 
 
 def in_turns(trees: dict[str, Path], homes: dict[str, Path], command: list[str], rounds: int) -> dict[str, list[Round]]:

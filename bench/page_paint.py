@@ -53,7 +53,7 @@ def print_paints(home: Path, rounds: int) -> None:
                     f"| `{path}` | {statistics.median(painted):.0f} | {max(painted):.0f} | {LIMIT}{late} |", flush=True
                 )
     finally:
-        _databuild(environment, "spark", "stop")
+        _databuild(environment, "spark", "--stop")
 
 
 def _databuild(environment: dict[str, str], *arguments: str) -> None:

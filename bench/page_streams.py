@@ -113,7 +113,7 @@ class _Turns:
 
 @contextmanager
 def web_server(home: Path, *arguments: str) -> Iterator[int]:
-    """`databuild webserver` over a home, as a process; the port."""
+    """`databuild dev --no-daemon` over a home, as a process; the port."""
     port = free_port()
     with (home / "webserver.log").open("w") as log:
         process = subprocess.Popen(
@@ -121,7 +121,8 @@ def web_server(home: Path, *arguments: str) -> Iterator[int]:
                 sys.executable,
                 "-m",
                 "databuild_dagster",
-                "webserver",
+                "dev",
+                "--no-daemon",
                 "--host",
                 "127.0.0.1",
                 "-p",

@@ -49,8 +49,8 @@ class Command(NamedTuple):
     #: The first sentence of its help, at most 60 characters.
     summary: str
     #: The section of `databuild --help`, and the command or group after which it stands there, or in its group. The name of the
-    #: section itself is the first place; empty is the last one.
-    section: str
+    #: section itself is the first place; empty is the last one. A form such as `show --full` is with its command.
+    section: str = ""
     after: str = ""
     #: The help of its group, for the first command of a group that the core does not have.
     group: str = ""
@@ -103,7 +103,7 @@ class Feature:
     checks: Column[Check] = _NONE
     #: Parts of `databuild status`.
     status_parts: Column[StatusPart] = _NONE
-    #: Figures of `ledger metrics --prometheus`.
+    #: Figures of `metrics --prometheus`.
     measures: Column[Measure] = _NONE
     #: Commands of the command line; plain data, because `--help` shows them.
     commands: tuple[Command, ...] = ()

@@ -43,7 +43,7 @@ GROUPS = {"v1": "core.v1", "apps/v1": "apps.v1", "batch/v1": "batch.v1", "rbac.a
 #: What the kits start beside the services of the cluster's tests, which have the same names there.
 BESIDE_SERVICES = {
     "build": ("databuild", "build", "--keep-want"),
-    "tick": ("databuild", "tick", "--until-idle", "--timeout"),
+    "tick": ("databuild", "admin", "tick", "--until-idle", "--timeout"),
     "gc": ("databuild", "gc", "--older-than", "--yes"),
 }
 #: The ways to ask whether a part is well: commands, Dagster's service of gRPC, and paths of our web server.
@@ -433,7 +433,8 @@ def test_what_dagsters_chart_starts_as_its_web_server_has_our_pages(tmp_path: Pa
     )
 
     assert ran.stdout.split()[1:] == [
-        "webserver",
+        "dev",
+        "--no-daemon",
         "-h",
         "0.0.0.0",
         "-p",

@@ -40,6 +40,15 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
+def test_the_page_of_the_environment_has_each_variable_of_the_code() -> None:
+    code = (path.read_text() for path in (ROOT / "databuild_dagster").rglob("*.py"))
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text()
+
+    of_code = {name for text in code for name in re.findall(r'"(DATABUILD_[A-Z_]+)"', text)}
+
+    assert set(re.findall(r"^\| `(DATABUILD_\w+)` \|", page, re.MULTILINE)) == of_code
+
+
 EXAMPLES = [
     pytest.param(page, number, id=f"{page.name} {number + 1}")
     for page in PAGES
@@ -277,8 +286,8 @@ def test_the_page_on_finding_out_prints_what_it_shows(project: Project) -> None:
         done = project.databuild(*arguments, code=code)
         return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", done.out)
 
-    printed("tick")
-    before = [printed("plan", "report"), printed("what-if", "missing", "sales@2024-01-03")]
+    printed("admin", "tick")
+    before = [printed("plan", "report"), printed("plan", "--if-missing", "sales@2024-01-03")]
     printed("build", "report", code=1)
 
     assert [*before, printed("plan", "report"), printed("explain", "report")] == blocks(page, "text")
@@ -491,5 +500,5 @@ def test_the_page_on_delegation_asks_twice_and_builds_once(project: Project) -> 
         n_instances.append(len(project.databuild("history", "orders@2024-01-01", "--json").json))
 
     assert n_instances == [1, 3, 3]
-    asked = project.databuild("ledger", "list", "--json").json
+    asked = project.databuild("history", "--requests", "--json").json
     assert sorted(item["kind"] for item in asked) == ["built", "built", "built", "reused"]

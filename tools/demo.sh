@@ -14,7 +14,7 @@ shared | sail) ;;
 esac
 
 # The shared server makes the next command fast, but a demo leaves nothing running.
-trap '"$databuild" spark stop >/dev/null 2>&1 || true' EXIT
+trap '"$databuild" spark --stop >/dev/null 2>&1 || true' EXIT
 trap 'exit 130' INT TERM
 
 echo "databuild build $ref"

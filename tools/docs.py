@@ -29,6 +29,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 _RECORDS_OF = {
     "engine.why.want_report": "RecordedWant CanceledWant ShownReport Retried",
     "store.queries.wants": "WantView",
+    "store.queries.instances": "HeldTaint",
     "cli.build": "ShownBuild",
     "cli.tick": "ShownTick",
     "cli.partitions": "Listed",
@@ -64,7 +65,10 @@ entities.
 def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     states = subprocess.run(
-        [sys.executable, "-m", "databuild_dagster", "log", "states"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "databuild_dagster", "log", "events", "--machines"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     schema = manifest_schema()
     return {
@@ -116,6 +120,12 @@ def _reference() -> str:
         "silent or busy, so the same command may succeed later, 130 interrupted by Ctrl-C or SIGTERM.\n"
         "A reader that closes its pipe early, as `head` does, is exit code 0.\n"
         'With `--json`, stdout is JSON alone; an error is `{"error": {"type", "message", "hint"}}`.\n'
+        "\nA command such as `databuild show --full` is a form of `databuild show`: with this flag it has options of its own.\n"
+        "The word `help` before a command is `--help` after it. [Environment variables](environment.md) has what the environment sets.\n\n"
+        "## Completion\n\nA line completes commands and options in each new shell:\n\n```sh\n"
+        "echo 'eval \"$(_DATABUILD_COMPLETE=bash_source databuild)\"' >> ~/.bashrc\n"
+        "echo 'eval \"$(_DATABUILD_COMPLETE=zsh_source databuild)\"' >> ~/.zshrc\n"
+        "echo '_DATABUILD_COMPLETE=fish_source databuild | source' >> ~/.config/fish/completions/databuild.fish\n```\n"
     )
     return head + "".join(_sections(cli, click.Context(cli, info_name="databuild", **cli.context_settings)))
 

@@ -88,7 +88,7 @@ def smoke(tree: Path) -> int:
                 or _run([*databuild, "log", "check", "--deep"], project, environment)
             )
         finally:
-            _run([*databuild, "spark", "stop"], project, environment)
+            _run([*databuild, "spark", "--stop"], project, environment)
 
 
 def packages_that_ask() -> list[str]:

@@ -25,10 +25,10 @@ run() {
 
 # As the orchestrator in Dagster does it every five seconds by itself.
 tick_on() {
-    printf '$ databuild tick -f lots.py    # until nothing is due\n'
+    printf '$ databuild admin tick -f lots.py    # until nothing is due\n'
     n=0
     while [ $n -lt $most_ticks ]; do
-        answer=$(databuild tick -f lots.py)
+        answer=$(databuild admin tick -f lots.py)
         printf '  %s\n' "$answer"
         [ "$answer" != "Nothing is due." ] || return 0
         n=$((n + 1))
@@ -38,11 +38,11 @@ tick_on() {
 }
 
 # The shared server makes the next command fast, but a demo leaves nothing running.
-trap 'databuild spark stop >/dev/null 2>&1 || true' EXIT
+trap 'databuild spark --stop >/dev/null 2>&1 || true' EXIT
 trap 'exit 130' INT TERM
 
 # Always from the beginning: a file that has arrived once would not be late a second time.
-if [ -d "$DAGSTER_HOME" ]; then databuild spark stop >/dev/null 2>&1 || true; fi
+if [ -d "$DAGSTER_HOME" ]; then databuild spark --stop >/dev/null 2>&1 || true; fi
 rm -rf "$DAGSTER_HOME" "$LOTS_LANDING"
 mkdir -p "$DAGSTER_HOME" "$LOTS_LANDING"
 cp dagster.yaml "$DAGSTER_HOME"
@@ -52,13 +52,13 @@ printf '$ python -m tools.land %s --days %s\n' "$folder/landing" "$LOTS_DAYS"
 "$python" -m tools.land "$LOTS_LANDING" --days "$LOTS_DAYS"
 
 say "2. The boundaries read the folder: the files of each hour that is over become a lot. No file is copied."
-run lot look -f lots.py
+run lot arrive --landed -f lots.py
 
 say "3. The tick wants and builds the lots whose sources arrived. The first build starts Spark."
 tick_on
 
 say "4. The state of the arcs and lots. Each lot that waits needs a file."
-run arc list
+run lot list --subscriptions
 echo
 run lot list
 
@@ -73,7 +73,7 @@ run read daily_summary@2013-02-09
 say "7. The late files arrive. A whole hour closes its gap. Half an hour makes a new instance of its lot."
 printf '$ python -m tools.land %s --days %s --late\n' "$folder/landing" "$LOTS_DAYS"
 "$python" -m tools.land "$LOTS_LANDING" --days "$LOTS_DAYS" --late
-run lot look -f lots.py
+run lot arrive --landed -f lots.py
 
 say "8. Only the hours of these files are built, and the days that contain them."
 tick_on
@@ -82,5 +82,5 @@ run read daily_summary@2013-02-09
 say "9. The lots that are missing now need the file that the sender never sent."
 run lot gaps daily_summary --chain
 
-say "Look around: 'export DAGSTER_HOME=$DAGSTER_HOME', then databuild arc list, lot list or lot gaps,"
+say "Look around: 'export DAGSTER_HOME=$DAGSTER_HOME', then databuild lot list --subscriptions, lot list or lot gaps,"
 echo "or 'databuild dev -f lots.py', which opens Dagster and watches the folder."

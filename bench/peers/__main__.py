@@ -77,10 +77,10 @@ def ours(folder: Path, raw: Path, python: str) -> Steps:
         "january": [Command([*cli, "build", month])],
         "again": [Command([*cli, "build", month])],
         "day": [Command([*cli, "build", "flight_delays@2013-02-01"])],
-        "plan": [Command([*cli, "what-if", *taint[3:6]])],
+        "plan": [Command([*cli, "plan", "--if-tainted", *taint[4:6]])],
         "wrong": [Command(taint), Command([*cli, "build", month])],
         "march": [Command([*cli, "build", "carrier_monthly@2013-03-01"])],
-        "end": [Command([*cli, "spark", "stop"])],
+        "end": [Command([*cli, "spark", "--stop"])],
     }
 
 

@@ -14,7 +14,7 @@ Then the troubles stop, and the wants have some minutes to end. The questions at
 has ended Successful, or has Failed of three attempts that were lost (they are retried, and must be live then); no ref was
 built twice at the same time, but for a call that was frozen beyond its lease and publishes nothing; none was built again
 after it was done unless a person tainted it; all data is right, and shown by Dagster; every file that arrived is in its
-lot; operations ended once; `databuild log check --deep --contents` finds nothing. After Ctrl-C and `databuild spark stop`
+lot; operations ended once; `databuild log check --deep --contents` finds nothing. After Ctrl-C and `databuild spark --stop`
 nothing is left: no process, no folder, no session of PostgreSQL, no Dagster run that goes on.
 
 The story is printed as it goes, the table after it. Exit code 1 when anything is wrong. Random choices follow from the

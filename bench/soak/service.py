@@ -361,12 +361,12 @@ class Soak:
     # The end
 
     def stop(self) -> list[str]:
-        """As a person does it: Ctrl-C for the services, and `databuild spark stop`. Returns all that is left."""
+        """As a person does it: Ctrl-C for the services, and `databuild spark --stop`. Returns all that is left."""
         dev, self.dev = self.dev, None
         if dev is not None:
             os.killpg(dev.pid, signal.SIGINT)
             dev.wait(MAX_SECONDS)
-        self.command("spark", "stop")
+        self.command("spark", "--stop")
         self.store.close()
 
         def left() -> list[str]:

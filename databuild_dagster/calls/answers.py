@@ -25,7 +25,8 @@ from databuild_dagster.engine.why.want_report import RecordedWant, recorded_want
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, TaintPartitions
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS
-from databuild_dagster.model.wording import counted, few_of, typed
+from databuild_dagster.model.wording import counted, few_of, state_in_words, typed
+from databuild_dagster.store.queries.ids import with_short_ids
 from databuild_dagster.store.queries.wants import WantView
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
@@ -182,15 +183,19 @@ def explained(engine: Engine, names: Sequence[Ref], then: Moment) -> list[Explan
 def head_of(explanation: Explanation) -> tuple[str, str, str]:
     """The name, its state, and the states of its wants where there are several to count."""
     wants = explanation.wants or {}
-    counts = ", ".join(f"{n} {state}" for state, n in wants.items())
-    return explanation.ref, explanation.state or "missing", f" ({counts} wants)" if sum(wants.values()) > 1 else ""
+    counts = ", ".join(f"{n} {state_in_words(state)}" for state, n in wants.items())
+    return (
+        explanation.ref,
+        state_in_words(explanation.state or "missing"),
+        f" ({counts} wants)" if sum(wants.values()) > 1 else "",
+    )
 
 
 def cause_lines(causes: tuple[Cause, ...]) -> Iterator[str]:
-    """A line for each ref; refs that have the same cause share a line."""
+    """A line for each ref with short ids; refs that have the same cause share a line."""
     lines = list(lines_of(causes))
     for depth, line in lines[:MAX_LINES]:
-        yield f"{'  ' * (depth + 1)}{line}"
+        yield f"{'  ' * (depth + 1)}{with_short_ids(line)}"
     if (more := len(lines) - MAX_LINES) > 0:
         yield f"  and {counted(more, 'more line')}; --json has every cause"
 

@@ -7,7 +7,7 @@ import click
 from databuild_dagster.calls.answers import refresh_copies, tainted
 from databuild_dagster.calls.taints import Reverted, Untainted, revert_command, untaint_command, would_taint
 from databuild_dagster.cli.options import FUTURE, REF, Selection, common, names_to_pause, selection, tabular
-from databuild_dagster.cli.output import answer, count, emit, shown, table
+from databuild_dagster.cli.output import answer, count, emit, listing, shown, table
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.cli.want import warn_of_absences
 from databuild_dagster.engine.engine import Engine
@@ -17,6 +17,7 @@ from databuild_dagster.engine.why.want_report import retried
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.pauses import is_whole
+from databuild_dagster.model.records import Column
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import typed
 from databuild_dagster.store.queries.ids import IdKind
@@ -54,6 +55,24 @@ def taint(
         return
     for line in (done.screen.head, *done.screen.notes):
         click.echo(line)
+
+
+@click.command()
+@tabular
+def list_taints(as_json: bool) -> None:
+    """List the taints that hold now, newest first.
+
+    A taint holds while a ref is tainted by it. `databuild untaint TAINT` removes it.
+    """
+    columns = (
+        Column("taint", "taint_id"),
+        Column("by", "actor"),
+        Column("since", "created_at"),
+        Column("n", "refs", text=len),
+        Column("refs"),
+        Column("why", "reason"),
+    )
+    listing(the_engine().queries.instances.held_taints(), columns, empty="Nothing is tainted.", as_json=as_json)
 
 
 def _refresh_copies(engine: Engine, refs: Collection[Ref]) -> None:
@@ -164,7 +183,7 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
         click.echo(f"Canceled {count(len(outcome.canceled), 'job run')}; the wants stay open.")
     if running := done.running:
         ids = f"{count(len(running), 'job run')} {'continues' if len(running) == 1 else 'continue'}: {shown(running)}"
-        click.echo(f"{ids}. `databuild job-run cancel --retry {typed(running[0])}` cancels the first.")
+        click.echo(f"{ids}. `databuild want cancel --job-runs --retry {typed(running[0])}` cancels the first.")
 
 
 def _in_words(engine: Engine, refs: tuple[Ref, ...]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from databuild_dagster.feature import Command
@@ -15,13 +17,50 @@ if TYPE_CHECKING:
 #: Commands that a mistyped name may have meant.
 MAX_NEAR = 3
 #: Words for a command that are not like its name.
-SYNONYMS = {"clean": "gc --leftovers", "delegations": "ledger list"}
+SYNONYMS = {
+    "backup": "log export --database",
+    "clean": "gc --leftovers",
+    "delegations": "history --requests",
+    "job-runs": "history --job-runs",
+}
 #: Words for an option that are not like its name.
 OPTION_SYNONYMS = {"--deadline": "--sla", "--expires": "--ttl", "--force": "--rebuild"}
+#: The names of commands before 0.1 to their names now; 0.2 does not know them any more.
+RENAMED = {
+    "arc list": "lot list --subscriptions",
+    "job-run cancel": "want cancel --job-runs",
+    "job-run list": "history --job-runs",
+    "job-run show": "show --job-run",
+    "ledger list": "history --requests",
+    "ledger metrics": "metrics",
+    "location forget": "status --forget",
+    "location list": "status --locations",
+    "log backup": "log export --database",
+    "log states": "log events --machines",
+    "lot look": "lot arrive --landed",
+    "manifest schema": "show --manifest-schema",
+    "manifest show": "show --manifest",
+    "operation watch": "operation show --watch",
+    "outage hold": "pause --needs",
+    "outage list": "status --outages",
+    "outage release": "resume --needs",
+    "publish": "admin publish",
+    "receipt": "show --full",
+    "spark status": "spark",
+    "spark stop": "spark --stop",
+    "tick": "admin tick",
+    "webserver": "dev --no-daemon",
+    "what-if code": "plan --if-new-code",
+    "what-if missing": "plan --if-missing",
+    "what-if taint": "plan --if-tainted",
+}
 
 
 class Leaf(NamedTuple):
-    """A command: its module and function, and the first sentence of its help, which is at most 60 characters long."""
+    """A command: its module and function, and the first sentence of its help, which is at most 60 characters long.
+
+    A row `show --full` is a form of the command `show`: with this flag the arguments go to the form, which has options of its own.
+    """
 
     #: "databuild_dagster.cli.build:build".
     target: str
@@ -35,6 +74,8 @@ class Branch(NamedTuple):
     rows: Mapping[str, Leaf]
 
 
+#: Between the name of a command and the flag of a form.
+FORM = " --"
 R = TypeVar("R", bound=Leaf | Branch)
 #: Section to its commands and groups.
 Sections = Mapping[str, Mapping[str, Leaf | Branch]]
@@ -76,19 +117,33 @@ class TableGroup(click.Group):
                     return taking_definitions(getattr(importlib.import_module(module), attribute))
         return None
 
+    def with_forms(self, name: str, command: click.Command) -> click.Command:
+        """The command with a flag for each of its forms, for help, completion and proposals."""
+        forms = [(flag, row.summary.rstrip(".")) for path, row in self.rows.items() if (flag := _form_of(name, path))]
+        shown = copy(command)
+        shown.params = command.params + [
+            click.Option([flag], is_flag=True, help=f"{summary}; see {flag} --help.") for flag, summary in forms
+        ]
+        return shown
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names of the table: the base class imports every command for its help."""
+        names = [name for rows in commands_of(self.sections).values() for name in rows]
+        return [CompletionItem(name, help=self.rows[name].summary) for name in names if name.startswith(incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The names of all sections share a column."""
-        sections = self.sections
+        sections = commands_of(self.sections)
         width = max(map(len, rows_of(sections)))
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), row.summary) for name, row in rows.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Names the right place of an option of the command that stands before the command."""
-        given = list(args)
+        """Names the right place of an option of the command that stands before the command. `help` is `--help`."""
+        given = args = [*args[1:], "--help"] if args[:1] == ["help"] else list(args)
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, list(args))
         except click.NoSuchOption as error:
             path, command = self._command_of(ctx, given)
             if any(error.option_name in option.opts for option in command.params):
@@ -103,17 +158,33 @@ class TableGroup(click.Group):
         for name in args:
             if isinstance(command, TableGroup) and (found := command.get_command(ctx, name)) is not None:
                 path.append(name)
-                command = found
+                command = command.with_forms(name, found)
         return path, command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
+        """A command with a flag that names a form is this form."""
+        name, *rest = args
+        command = self.get_command(ctx, name)
+        root, *groups = ctx.command_path.split()
+        path = " ".join([*groups, name])
+        if renamed := _renamed(path, "".join(rest[:1]), is_gone=command is None):
+            now = [f"`{root} {old}` is now `{root} {new}`" for old, new in renamed.items()]
+            ctx.fail(f"{', and '.join(now)}.")
+        if command is None and not name.startswith("-"):
             near = " or ".join(f"`{ctx.find_root().info_name} {path}`" for path in self._near(ctx, name))
             ctx.fail(f"There is no command `{ctx.command_path} {name}`.{f' Did you mean {near}?' if near else ''}")
-        return super().resolve_command(ctx, args)
+        if command is None:
+            return super().resolve_command(ctx, args)
+        given = rest[: rest.index("--")] if "--" in rest else rest
+        known = {name for param in command.params for name in param.opts}
+        flags = [word for word in given if word.startswith("-") and word not in known]
+        for flag in flags:
+            if (form := f"{name} {flag}") in self.rows:
+                rest.remove(flag)
+                return form, self.get_command(ctx, form), rest
+        return name, self.with_forms(name, command) if flags or ctx.resilient_parsing else command, rest
 
     def _near(self, ctx: click.Context, name: str) -> list[str]:
         """A synonym, the same name elsewhere, the list of a group's plural, else names like it here, else elsewhere.
@@ -144,6 +215,11 @@ def rows_of(sections: Sections) -> dict[str, Leaf | Branch]:
     return {name: row for rows in sections.values() for name, row in rows.items()}
 
 
+def commands_of(sections: Sections) -> Sections:
+    """The sections without the forms of commands."""
+    return {title: {name: row for name, row in rows.items() if FORM not in name} for title, rows in sections.items()}
+
+
 def inserted(sections: Sections, commands: Iterable[Command]) -> Sections:
     """The tables of the core with the commands of features, each after the command that its row names.
 
@@ -151,16 +227,20 @@ def inserted(sections: Sections, commands: Iterable[Command]) -> Sections:
     """
     found: dict[str, dict[str, Leaf | Branch]] = {title: dict(rows) for title, rows in sections.items()}
     for command in commands:
-        rows = found.setdefault(command.section, {})
-        group, _, name = command.name.rpartition(" ")
+        path, is_form, flag = command.name.partition(FORM)
+        group, _, name = path.rpartition(" ")
+        name = f"{name}{is_form}{flag}"
+        of_form = next((title for title, rows in found.items() if path.split()[0] in rows), "")
+        section = command.section or of_form
+        rows = found.setdefault(section, {})
         leaf = Leaf(command.target, command.summary)
         branch = rows.get(group)
         if isinstance(branch, Branch):
             rows[group] = branch._replace(rows=_with(branch.rows, name, leaf, command))
         elif group:
-            found[command.section] = _with(rows, group, Branch(command.group, {name: leaf}), command)
+            found[section] = _with(rows, group, Branch(command.group, {name: leaf}), command)
         else:
-            found[command.section] = _with(rows, name, leaf, command)
+            found[section] = _with(rows, name, leaf, command)
     return found
 
 
@@ -197,6 +277,19 @@ def with_synonym(error: click.ClickException) -> click.ClickException:
         return error
     message = f"No such option '{error.option_name}'. Did you mean '{meant}'?"
     return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
+
+
+def _form_of(name: str, path: str) -> str:
+    """The flag of a row that is a form of the command; empty for any other row."""
+    return path.removeprefix(f"{name} ") if path.startswith(f"{name}{FORM}") else ""
+
+
+def _renamed(path: str, following: str, *, is_gone: bool) -> dict[str, str]:
+    """The new name of an earlier command, or the new names of the commands of a group that is gone."""
+    old = f"{path} {following}"
+    if old in RENAMED:
+        return {old: RENAMED[old]}
+    return {old: new for old, new in RENAMED.items() if is_gone and f"{old} ".startswith(f"{path} ")}
 
 
 def _words_of(command: str) -> list[str]:

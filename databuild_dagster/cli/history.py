@@ -62,7 +62,7 @@ def _row(ref: Ref, instance: ShownInstance) -> tuple[object, ...]:
     return (
         "*" if instance.canonical else "",
         instance.uuid,
-        instance.state.value,
+        instance.state,
         instance.seq,
         when(instance.at),
         when(instance.live_since),

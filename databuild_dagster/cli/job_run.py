@@ -1,4 +1,4 @@
-"""`databuild job-run …`: list, show and cancel job runs (rules 6)."""
+"""`databuild history --job-runs`, `show --job-run` and `want cancel --job-runs` (rules 6)."""
 
 from collections.abc import Sequence
 
@@ -51,7 +51,7 @@ def list_job_runs(
 ) -> None:
     """List the newest job runs.
 
-    The time of a job run is its end, or its beginning if it has not ended. `databuild job-run cancel ID` stops a job run.
+    The time of a job run is its end, or its beginning if it has not ended. `databuild want cancel --job-runs ID` stops a job run.
     """
     which = JobRunFilter(states=states, job=job, ref=ref, since=since)
     found = find_job_runs(the_queries(), the_catalog(), which, open_only=open_only, most=limit)
@@ -74,7 +74,7 @@ def show(job_run: str, as_json: bool) -> None:
         {
             "job run": found.id,
             "job": found.job,
-            "state": found.state.value,
+            "state": found.state.in_words,
             "refs": shown(found.refs),
             "asked by": ", ".join(found.asked_by) or None,
             "dagster run": found.dagster_run_id,
@@ -89,7 +89,7 @@ def show(job_run: str, as_json: bool) -> None:
     )
     for output in outputs[:MAX_OUTPUTS]:
         missed = f", missed {shown(output.missed)}" if output.missed else ""
-        click.echo(f"  {output.ref}  {output.state.value}  {output.uuid}{missed}")
+        click.echo(f"  {output.ref}  {output.state.in_words}  {output.uuid}{missed}")
     if len(outputs) > MAX_OUTPUTS:
         click.echo(f"  and {count(len(outputs) - MAX_OUTPUTS, 'more output')}; --json has every output")
 

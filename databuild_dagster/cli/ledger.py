@@ -1,4 +1,4 @@
-"""`databuild ledger list`: what each request got, and who built it (rules 8)."""
+"""`databuild history --requests`: what each request got, and who built it (rules 8)."""
 
 import click
 

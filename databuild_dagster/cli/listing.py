@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.options import PAST, F
+from databuild_dagster.cli.options import PAST, F, StateWord
 
 SINCE = click.option(
     "--since", type=PAST, metavar="TIME|DURATION", help="Only from this time on: 2026-11-21T14:00:00Z, or 7d ago."
@@ -18,7 +18,7 @@ def in_states(states: type[Enum], of: str) -> Callable[[F], F]:
     return click.option(
         "--state",
         "states",
-        type=click.Choice([state.value for state in states], case_sensitive=False),
+        type=StateWord([state.value for state in states]),
         callback=lambda _context, _option, given: tuple(map(states, given)),
         multiple=True,
         metavar="STATE",

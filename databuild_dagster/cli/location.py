@@ -1,4 +1,4 @@
-"""`databuild location …`: which code locations have registered what. Loads no user code."""
+"""`databuild status --locations` and `--forget`: which code locations have registered what. Loads no user code."""
 
 from collections import defaultdict
 

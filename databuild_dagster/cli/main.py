@@ -56,8 +56,10 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     "Start": {
         "init": _own("init:init", "Create a project in FOLDER, by default the current folder."),
         "dev": _own("webserver:dev", "Open Dagster: its web server and its daemon."),
-        "webserver": _own("webserver:webserver", "Open Dagster's web server alone, with databuild's pages."),
+        "dev --no-daemon": _own("webserver:webserver", "Open Dagster's web server alone, with databuild's pages."),
         "status": _own("status:status", "Show all assets by state, open wants and orchestrators."),
+        "status --locations": _own("location:list_locations", "List the code locations and their assets."),
+        "status --forget": _own("location:forget", "Remove the registration of a LOCATION that is gone."),
     },
     "Build": {
         "build": _own("build:build", "Build REFS and what they need, and wait for the end."),
@@ -68,6 +70,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
                 "list": _own("want:list_wants", "List the open wants, newest first."),
                 "show": _own("want:show", "Show a want or request, and what it waits for."),
                 "cancel": _own("want:cancel", "Cancel wants, and the queued job runs only they need."),
+                "cancel --job-runs": _own("job_run:cancel", "Cancel job runs, and the wants for what they build."),
             },
         ),
         "plan": _own("plan:plan", "Show what `databuild build REFS` would do, and why."),
@@ -76,11 +79,17 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "explain": _own("want:explain", "Explain why REFS are or are not being built now."),
         "partitions": _own("partitions:partitions", "List every partition of ASSET with its state."),
         "show": _own("partitions:show", "Show what readers of REFS see: instances and files."),
+        "show --manifest": _own("manifest:show", "Print the manifest of REF, or of the instance UUID."),
+        "show --manifest-schema": _own("manifest:schema", "Print the JSON schema of manifests."),
+        "show --job-run": _own("job_run:show", "Show a job run, its outputs, and who asked for it."),
         "history": _own("history:history", "List every instance of REFS, newest last."),
+        "history --job-runs": _own("job_run:list_job_runs", "List the newest job runs."),
+        "history --requests": _own("ledger:list_entries", "List what each request got for each ref."),
         "read": _own("read:read", "Print the rows of REFS."),
     },
     "Correct": {
         "taint": _own("corrections:taint", "Mark the data of REFS as wrong; open wants rebuild it."),
+        "taint --list": _own("corrections:list_taints", "List the taints that hold now, newest first."),
         "untaint": _own("corrections:untaint", "Remove a taint from every instance that has it."),
         "revert": _own("corrections:revert", "Make an earlier instance of REF the one readers see."),
         "retry": _own("corrections:retry", "Retry what failed behind REFS."),
@@ -88,56 +97,28 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "resume": _own("corrections:resume", "End the pause of REFS; what is wanted is built."),
     },
     "Maintain": {
-        "tick": _own("tick:tick", "Run one tick of the orchestrator in this process."),
+        "spark": _own("spark:status", "Show the shared Spark server: address, age, use and UI."),
+        "spark --stop": _own("spark:stop", "Stop the shared Spark server; the next build starts one."),
     },
     "By subject": {
         "log": Branch(
             "Read, check, rebuild, migrate and back up the event log.",
             {
                 "events": _own("log:events", "Print the event log, one JSON line per event."),
+                "events --machines": _own("log:states", "Print the state machines as Markdown with diagrams."),
                 "check": _own("log:check", "Verify the tables and the log; exit 1 if any is wrong."),
                 "rebuild": _own("log:rebuild", "Recompute all tables from the log."),
                 "migrate": _own("log:migrate", "Bring an older version's tables to this version."),
-                "backup": _own("log:backup", "Copy the SQLite database into FILE, also during writes."),
                 "export": _own("log:export", "Copy the event log into FILE, also during writes."),
+                "export --database": _own("log:backup", "Copy the SQLite database into FILE, also during writes."),
                 "import": _own("log:import_", "Bring the events of FILE into an empty build state."),
                 "take-over": _own("log:take_over", "Make this store the owner of its warehouses."),
-                "states": _own("log:states", "Print the state machines as Markdown with diagrams."),
             },
         ),
-        "job-run": Branch(
-            "List, show and cancel job runs.",
+        "admin": Branch(
+            "Run a tick or publish a table by hand, without a daemon.",
             {
-                "list": _own("job_run:list_job_runs", "List the newest job runs."),
-                "show": _own("job_run:show", "Show a job run, its outputs, and who asked for it."),
-                "cancel": _own("job_run:cancel", "Cancel job runs, and the wants for what they build."),
-            },
-        ),
-        "ledger": Branch(
-            "Show who asked, who built, and what that saved.",
-            {
-                "list": _own("ledger:list_entries", "List what each request got for each ref."),
-            },
-        ),
-        "location": Branch(
-            "List and forget code locations.",
-            {
-                "list": _own("location:list_locations", "List the code locations and their assets."),
-                "forget": _own("location:forget", "Remove the registration of a LOCATION that is gone."),
-            },
-        ),
-        "manifest": Branch(
-            "Show manifests, and the JSON schema of manifests.",
-            {
-                "show": _own("manifest:show", "Print the manifest of REF, or of the instance UUID."),
-                "schema": _own("manifest:schema", "Print the JSON schema of manifests."),
-            },
-        ),
-        "spark": Branch(
-            "Show or stop the shared Spark server.",
-            {
-                "status": _own("spark:status", "Show the shared Spark server: address, age, use and UI."),
-                "stop": _own("spark:stop", "Stop the shared Spark server; the next build starts one."),
+                "tick": _own("tick:tick", "Run one tick of the orchestrator in this process."),
             },
         ),
     },
@@ -150,14 +131,6 @@ def core() -> Sections:
 
 
 @cache
-def with_built_in() -> Sections:
-    """The commands of the core and of the features of this package."""
-    from databuild_dagster.feature import built_in
-
-    return inserted(SECTIONS, [command for feature in built_in() for command in feature.located_commands()])
-
-
-@cache
 def with_features() -> Sections:
     """All commands, with the commands of installed packages. Raises `InvalidFeature`."""
     from databuild_dagster.feature import features
@@ -167,7 +140,7 @@ def with_features() -> Sections:
 
 @click.group(
     cls=TableGroup,
-    tables=(core, with_built_in, with_features),
+    tables=(core, with_features),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__)

@@ -1,4 +1,4 @@
-"""`databuild manifest`: what an instance holds, as its record says it, and what such a record may say (rule 10.2)."""
+"""`databuild show --manifest`: what an instance holds, as its record says it, and what such a record may say (rule 10.2)."""
 
 import json
 

@@ -20,6 +20,7 @@ from databuild_dagster.engine.wording import seconds_of, time_from, time_of
 from databuild_dagster.model.records import asked_of
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.selections import SELECTABLE
+from databuild_dagster.model.wording import state_in_words
 from databuild_dagster.store.queries.queries import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,6 +72,18 @@ class States(click.ParamType[frozenset[str]]):
         return frozenset(words)
 
 
+class StateWord(click.Choice[str]):
+    """A state in words with dashes between them, or by its stored name: `upstream-failed` is "UpstreamFailed"."""
+
+    def __init__(self, states: Sequence[str]) -> None:
+        self._states = {state_in_words(state).replace(" ", "-"): state for state in states}
+        super().__init__(tuple(self._states), case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        plain = {word.replace("-", ""): word for word in self._states}
+        return self._states[super().convert(plain.get(str(value).replace("-", "").lower(), value), param, ctx)]
+
+
 @dataclass(frozen=True)
 class Selection:
     """Refs as a user names them: `ASSET@KEY`, `ASSET@FROM..TO`, `ASSET@*`, and states (rule 2.5)."""
@@ -81,7 +94,7 @@ class Selection:
     def refs(self, queries: Queries) -> tuple[Ref, ...]:
         """The refs; refs of a range or of states are printed first. Raises what `select_refs` raises."""
         found = refs_of_names(queries, the_instance, self.names, self.only)
-        return found if found is self.names else printed(found)
+        return found if found == self.names else printed(found)
 
 
 def names_to_pause(queries: Queries, names: tuple[Ref, ...]) -> tuple[Ref, ...]:

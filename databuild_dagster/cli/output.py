@@ -11,7 +11,7 @@ import click
 
 from databuild_dagster.engine.wording import json_of
 from databuild_dagster.model.records import CUT, Column
-from databuild_dagster.model.wording import SHORT_ID, few_of
+from databuild_dagster.model.wording import SHORT_ID, few_of, state_in_words
 
 #: Characters of a table's line, and between two of its columns; --wide lifts the first.
 MAX_WIDTH = 100
@@ -29,19 +29,19 @@ _LENGTHS = (SHORT_ID, 12, 36)
 
 #: The color of a state, the same wherever it is shown.
 STYLES = {
-    "Live": "green",
-    "Successful": "green",
-    "Succeeded": "green",
-    "Building": "cyan",
-    "Running": "cyan",
-    "Queued": "cyan",
-    "UpstreamBuilding": "blue",
-    "UpForRetry": "yellow",
-    "Tainted": "magenta",
-    "DepMissed": "yellow",
-    "Failed": "red",
-    "UpstreamFailed": "red",
-    "Lost": "red",
+    "live": "green",
+    "successful": "green",
+    "succeeded": "green",
+    "building": "cyan",
+    "running": "cyan",
+    "queued": "cyan",
+    "upstream building": "blue",
+    "up for retry": "yellow",
+    "tainted": "magenta",
+    "dep missed": "yellow",
+    "failed": "red",
+    "upstream failed": "red",
+    "lost": "red",
 }
 
 
@@ -93,18 +93,22 @@ def table(
     *,
     empty: str,
     wide_only: Collection[str] = (),
-    shorten_ids: bool = True,
+    of_ours: bool = True,
 ) -> None:
     """Print a table of at most 100 columns of text; states have their colors on a terminal.
 
-    The columns of `wide_only` are left out, ids and long words shortened, and long sentences folded. With --wide nothing is.
+    States are in words. The columns of `wide_only` are left out, ids and long words shortened, and long sentences folded. With
+    --wide nothing is.
     """
     listed = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    if of_ours and "state" in columns:
+        place = columns.index("state")
+        listed = [[*row[:place], state_in_words(row[place]), *row[place + 1 :]] for row in listed]
     if not listed:
         click.echo(empty)
         return
     is_wide = shows_wide()
-    if shorten_ids and not is_wide:
+    if of_ours and not is_wide:
         listed = _with_short_ids(listed)
     shown_columns = [i for i, name in enumerate(columns) if is_wide or name not in wide_only]
     n_hidden = 0

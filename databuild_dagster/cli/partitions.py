@@ -17,6 +17,7 @@ from databuild_dagster.cli.listing import details
 from databuild_dagster.cli.options import (
     REF,
     Selection,
+    StateWord,
     Where,
     as_of,
     common,
@@ -40,7 +41,7 @@ from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import DIMENSIONS, RANGE
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import typed
+from databuild_dagster.model.wording import state_in_words, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
@@ -51,7 +52,7 @@ from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 @click.argument("name", type=REF, metavar="ASSET|RANGE")
 @click.option(
     "--state",
-    type=click.Choice([*(state.value for state in InstanceState), "missing"], case_sensitive=False),
+    type=StateWord([*(state.value for state in InstanceState), "missing"]),
     help="Only partitions in this state; `missing` for those never built.",
 )
 @click.option("--outdated", is_flag=True, help="Only live partitions that another code version built.")
@@ -80,7 +81,7 @@ def partitions(
         refs = existing = refs_named(dataset, name, the_instance)
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
-        found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
+        found = [partition for partition in found if _state_of(partition) == state]
     if outdated:
         found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
     paused = paused_refs(queries, [partition.ref for partition in found], then.seq, then.at)
@@ -114,7 +115,7 @@ def _run_as_record(run: Run) -> dict[str, object]:
 def _nothing_of(asset: str, state: str | None, *, outdated: bool) -> str:
     if outdated:
         return f"No partition of {asset} was built by another code version."
-    return f"{asset} has no partitions." if state is None else f"No partition of {asset} is {state.lower()}."
+    return f"{asset} has no partitions." if state is None else f"No partition of {asset} is {state_in_words(state)}."
 
 
 def _why(partition: Canonical, pause: PauseInForce | None, *, is_gone: bool) -> str | None:
@@ -175,7 +176,8 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
     details(
         {
             "ref": ref,
-            "state": found["state"] + (" (stale: an input was tainted or replaced)" if found["stale"] else ""),
+            "state": state_in_words(found["state"])
+            + (" (stale: an input was tainted or replaced)" if found["stale"] else ""),
             "why": found["why"],
             "paused": pause and pause_in_words(ref, pause).removeprefix("paused "),
             "waits for": ", ".join(found["waits_for"]) or None,

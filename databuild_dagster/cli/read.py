@@ -51,7 +51,7 @@ def _print(ref: Ref, one: Readable, where: str | None, limit: int | None, *, as_
         emit(plain(rows))
         return
     empty = "No row was asked for." if limit == 0 else f"{ref} has no rows."
-    table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=empty, shorten_ids=False)
+    table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=empty, of_ours=False)
 
 
 def _matching(one: Readable, where: str, limit: int | None) -> Any:

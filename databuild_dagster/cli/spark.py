@@ -1,4 +1,6 @@
-"""`databuild spark status|stop`: the shared local Spark server of the home."""
+"""`databuild spark` and `spark --stop`: the shared local Spark server of the home."""
+
+from dataclasses import asdict
 
 import click
 
@@ -25,26 +27,9 @@ COLUMNS = (
 @tabular
 def status(as_json: bool) -> None:
     """Show the shared Spark server: address, age, use and UI."""
-    records = [
-        {
-            "pid": server.pid,
-            "host": server.host,
-            "port": server.port,
-            "version": server.version,
-            "in_use": server.in_use,
-            "ends_in_seconds": None if server.ends_in_seconds is None else round(server.ends_in_seconds, 1),
-            "log": server.log,
-            "uptime_seconds": round(server.uptime_seconds, 1),
-            "ui": server.ui_url,
-        }
-        for server in server_statuses(dagster_home())
-    ]
-    listing(
-        records,
-        COLUMNS,
-        empty="This home has no Spark server. Builds start one if their Spark is a local one.",
-        as_json=as_json,
-    )
+    empty = "This home has no Spark server. Builds start one if their Spark is a local one."
+    records = [{**asdict(server), "ui": server.ui_url} for server in server_statuses(dagster_home())]
+    listing(records, COLUMNS, empty=empty, as_json=as_json)
 
 
 @click.command()

@@ -89,7 +89,7 @@ def _print_assets(assets: Sequence[AssetStatus], where: Where) -> None:
 def _print_wants(wants: Sequence[OpenWant], n_wants: int) -> None:
     click.echo("")
     columns = ("open want", "refs", "state", "source", "deadline")
-    rows = [(want.id, shown(want.refs, 1), want.state.value, want.source, when(want.deadline)) for want in wants]
+    rows = [(want.id, shown(want.refs, 1), want.state, want.source, when(want.deadline)) for want in wants]
     table(columns, rows, empty="No wants are open.")
     if n_wants > len(wants):
         click.echo(f"{count(n_wants - len(wants), 'more open want')}: `databuild want list` shows them.")

@@ -1,4 +1,4 @@
-"""`databuild tick`: the orchestrator's ticks in this process, one or as many as there is work; no daemon needed."""
+"""`databuild admin tick`: the orchestrator's ticks in this process, one or as many as there is work; no daemon needed."""
 
 from __future__ import annotations
 

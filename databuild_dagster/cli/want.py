@@ -39,6 +39,7 @@ from databuild_dagster.model.commands import CancelWants, CreateWants
 from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import WantState
+from databuild_dagster.model.wording import state_in_words
 from databuild_dagster.store.queries.ids import IdKind, short_id
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
@@ -145,13 +146,13 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
         return
     listing(records, columns_of(WantView), empty="")
     if not wants[0].id.endswith(want_or_request):
-        click.echo(f"Request {wants[0].request_id}: {records[0]['request_state']}.")
+        click.echo(f"Request {wants[0].request_id}: {state_in_words(records[0]['request_state'])}.")
     for want, _, causes, derivative_wants in reports:
         click.echo(f"\n{want.id}, of source {want.source}{f': {want.comment}' if want.comment else ''}")
         for line in cause_lines(causes):
             click.echo(line)
         for derivative in derivative_wants:
-            click.echo(f"  derivative want {derivative.id} for {shown(derivative.refs)}: {derivative.state.value}")
+            click.echo(f"  derivative want {derivative.id} for {shown(derivative.refs)}: {derivative.state.in_words}")
     if len(wants) > len(reports):
         click.echo(f"\n{count(len(wants) - len(reports), 'more want')}: `databuild want show WANT` explains one.")
 

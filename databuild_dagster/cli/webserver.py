@@ -1,4 +1,4 @@
-"""`databuild dev` and `databuild webserver`: Dagster's own commands on the home and definitions of every other command.
+"""`databuild dev`, also with `--no-daemon`: Dagster's own commands on the home and definitions of every other command.
 
 Dagster's web server has the pages of databuild inside, at /databuild.
 """

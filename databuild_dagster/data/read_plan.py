@@ -317,7 +317,7 @@ def _shown_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
     change = queries.instances.last_change(canonical.uuid, moment.seq)
     since = f" since {when(change.at)}" if change is not None else ""
     why = _why(queries, canonical.uuid, canonical) if moment.seq is None else ""
-    return f"{canonical.state.value}{moment.when}{since}{f' ({why})' if why else ''}"
+    return f"{canonical.state.in_words}{moment.when}{since}{f' ({why})' if why else ''}"
 
 
 def _why(queries: Queries, uuid: str, canonical: Canonical) -> str:
@@ -469,7 +469,7 @@ def repair_of(spec: DatasetSpec | None, ref: Ref) -> str:
     if spec.kind is DatasetKind.BOUNDARY:
         asset, key = asset_of(ref), partition_key_of(ref) or ""
         return (
-            f"Put the file back, or send it again: `databuild lot look {typed(asset)}` records new files of the landing folder, "
+            f"Put the file back, or send it again: `databuild lot arrive --landed {typed(asset)}` records new files of the landing folder, "
             f"and `databuild lot arrive --replace {typed(asset, key)} URI…` files elsewhere."
         )
     return f"`databuild build --rebuild {typed(ref)}` builds it again."

@@ -81,7 +81,7 @@ class Absence(NamedTuple):
 def note_tick(engine: Engine, location: str, limits: TickLimits, interval_seconds: float = 0.0) -> None:
     """Note a tick of the location's orchestrator, the interval to its next tick, and its limits.
 
-    A tick without an interval, of `build` or `tick`, promises no other tick. Only its limits are noted, and only while no
+    A tick without an interval, of `build` or `admin tick`, promises no other tick. Only its limits are noted, and only while no
     orchestrator ticks.
     """
     if interval_seconds:

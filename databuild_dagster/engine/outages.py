@@ -97,9 +97,9 @@ def in_words(what: Surrounding, aside: AsideSubject) -> str:
     """A sentence about an outage or a hold, without its full stop."""
     location, since = aside.location, when(aside.since)
     release = (
-        f"`databuild outage release spark --location {typed(location)}`"
+        f"`databuild resume --needs spark --location {typed(location)}`"
         if what is Surrounding.SPARK
-        else f"`databuild outage release warehouse --location {typed(location)}`"
+        else f"`databuild resume --needs warehouse --location {typed(location)}`"
     )
     if aside.kind is Subject.HOLD:
         return f"launches of {location} that need {what.in_words} are held since {since}: {aside.reason}; {release} ends that"

@@ -89,7 +89,7 @@ def answer_of(state: InstanceState | None, *, backs_off: bool) -> Answer:
 
 def why_refused(ref: Ref, state: InstanceState | None, reason: str | None) -> str:
     """The reason of a refusal by a state."""
-    return f"{ref} is {state}: {reason or 'its build failed'}"
+    return f"{ref} is {state.in_words if state else 'missing'}: {reason or 'its build failed'}"
 
 
 #: The first outcome of a delegation, by its answer.

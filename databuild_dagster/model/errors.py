@@ -23,14 +23,14 @@ from databuild_dagster.model.wording import (
 
 # The commands that hints name. The model knows the command line by these lines only.
 _BUILD = "`databuild build`"
-_CANCEL_JOB_RUN = "`databuild job-run cancel {job_run}`"
+_CANCEL_JOB_RUN = "`databuild want cancel --job-runs {job_run}`"
 _CANCEL_OPERATION = "`databuild operation cancel {id}`"
 _CHECK = "`databuild log check`"
-_FORGET_LOCATION = "`databuild location forget {location}`"
-_FORGET_OWNER = "`databuild location forget {owner}`"
+_FORGET_LOCATION = "`databuild status --forget {location}`"
+_FORGET_OWNER = "`databuild status --forget {owner}`"
 _HISTORY = "`databuild history {ref}`"
 _HISTORY_OF_ANY = "`databuild history REF`"
-_JOB_RUNS = "`databuild job-run list`"
+_JOB_RUNS = "`databuild history --job-runs`"
 _OPERATIONS = "`databuild operation list`"
 _REBUILD = "`databuild log rebuild`"
 _PARTITIONS = "`databuild partitions {asset}`"
@@ -44,13 +44,13 @@ _WANTS = "`databuild want list`"
 _LOADING = f"code location that defines it: {_BUILD} registers what it loads."
 #: By kind of what is not found, the command that lists what there is.
 _LISTS = {
-    "code location with registered assets": "`databuild location list`",
+    "code location with registered assets": "`databuild status --locations`",
     "instance": _HISTORY_OF_ANY,
     "job run": _JOB_RUNS,
     "launch": _JOB_RUNS,
     "operation": _OPERATIONS,
-    "request": "`databuild ledger list`",
-    "taint": _HISTORY_OF_ANY,
+    "request": "`databuild history --requests`",
+    "taint": "`databuild taint --list`",
     "want": _WANTS,
     "want or request": "`databuild want list --all`",
 }
@@ -89,7 +89,8 @@ def _shown(fact: Any) -> Any:
     if isinstance(fact, int) and abs(fact) >= 10**MAX_DIGITS:
         return _InWords(number_in_words(fact))
     is_long = isinstance(fact, str) and len(fact) > MAX_VALUE
-    return shortened(numbers_cut(without_secrets(fact)), MAX_VALUE) if is_long else fact
+    # A state.
+    return shortened(numbers_cut(without_secrets(fact)), MAX_VALUE) if is_long else getattr(fact, "in_words", fact)
 
 
 def near_names(name: str, names: Iterable[str], likeness: float = 0.6) -> str:

@@ -10,6 +10,7 @@ from enum import Enum, StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.wording import state_in_words
 
 S = TypeVar("S", bound=Enum)
 C = TypeVar("C", bound=Enum)
@@ -19,6 +20,10 @@ class Label(StrEnum):
     """A state or a cause: an enum member that is its own stored text, and hashed as such, in C instead of in Python."""
 
     __hash__ = str.__hash__
+
+    @property
+    def in_words(self) -> str:
+        return state_in_words(self)
 
 
 class Move(NamedTuple, Generic[S, C]):

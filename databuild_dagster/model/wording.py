@@ -16,6 +16,7 @@ MAX_QUOTED = 300
 MAX_VALUE = 1_200
 #: Digits of a number that a message quotes; a number of ours has fewer.
 MAX_DIGITS = 40
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COMMAND = re.compile(r"(`databuild [^`]*`)")
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
 #: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970 UTC: no program can show a time beyond them.
@@ -27,6 +28,11 @@ def few_of(names: Sequence[str], most: int = 5) -> str:
     """Such as: a, b, c and 4 more."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def state_in_words(name: str) -> str:
+    """The stored name of a state, such as `UpstreamFailed`, as people read it: "upstream failed" (rule 15)."""
+    return _CAMEL.sub(" ", name).lower()
 
 
 def typed(*names: object) -> str:

@@ -58,7 +58,7 @@ class NoSparkHere(NoSession):
 class SparkUnreachable(NoSession):
     """No Spark server answers at {host}:{port} ({why})."""
 
-    hint = "Run `databuild spark stop` and try again: the next session starts another one."
+    hint = "Run `databuild spark --stop` and try again: the next session starts another one."
 
 
 class RemoteUnreachable(SparkUnreachable):
@@ -141,7 +141,7 @@ class StrangeFolder(NoSession):
 class ServerOfAnotherUser(NoSession, Refused):
     """The Spark server of {folder}, process {pid}, runs as the user with id {theirs}, and this process as the one with id {ours}."""
 
-    hint = "Build as that user, stop the server by `databuild spark stop`, or set DAGSTER_HOME: a home has one user."
+    hint = "Build as that user, stop the server by `databuild spark --stop`, or set DAGSTER_HOME: a home has one user."
 
 
 class NoTemporaryFolder(NoSession):
@@ -153,7 +153,7 @@ class NoTemporaryFolder(NoSession):
 class TooManyServers(NoSession, Refused):
     """{count} local Spark servers with other settings are in use below {folder}, which is the limit."""
 
-    hint = "Use the settings of one of them, or wait until its users have ended (`databuild spark status`)."
+    hint = "Use the settings of one of them, or wait until its users have ended (`databuild spark`)."
 
 
 class SessionModesMixed(NoSession, Refused):

@@ -92,7 +92,7 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """A running server, as `databuild spark status` shows it."""
+    """A running server, as `databuild spark` shows it."""
 
     pid: int
     host: str

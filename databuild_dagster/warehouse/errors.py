@@ -60,7 +60,7 @@ class StoreFull(StorageTrouble):
 class StorageUnreachable(StorageTrouble):
     """{path} could not be {done}, because the object store did not answer as it should: {why}."""
 
-    hint = "Check the network and {address}; the ref is retried."
+    hint = "Check the network and {address}; a build tries again by itself."
 
 
 class StorageLibraryMissing(Refused):

@@ -101,7 +101,7 @@ def bounded_build(build: Build) -> BoundedBuild:
 
 
 def bounded_job_run_report(found: JobRunReport) -> BoundedJobRunReport:
-    """A job run in the shape of `job-run show`."""
+    """A job run in the shape of `show --job-run`."""
     outputs = [replace(output, missed=output.missed[:MAX_REFS]) for output in found.outputs[:MAX_REFS]]
     return _bounded(BoundedJobRunReport, found, outputs=outputs)
 

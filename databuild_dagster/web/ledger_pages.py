@@ -158,5 +158,5 @@ def _spared(savings: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 PAGES: Final = (
-    Page("/delegations", "delegations.html", _delegations, parameters_of(ROUTES, "/ledger"), entry="Delegations"),
+    Page("/delegations", "delegations.html", _delegations, parameters_of(ROUTES, "/ledger"), entry="Requests"),
 )

@@ -70,9 +70,9 @@ QUESTION: Final = PlanQuestions(
         ),
     ),
     (
-        EffectOnPage(Action.BUILD.value, "built", "building"),
-        EffectOnPage(Action.JOIN.value, "joined", "waiting"),
-        EffectOnPage(Action.REUSE.value, "reused", "live"),
+        EffectOnPage(Action.BUILD.value, "to build", "building"),
+        EffectOnPage(Action.JOIN.value, "to join", "waiting"),
+        EffectOnPage(Action.REUSE.value, "to reuse", "live"),
         EffectOnPage(Action.BLOCKED.value, "blocked", "failed"),
     ),
     _rows,

@@ -19,7 +19,7 @@ from databuild_dagster.calls.calendar import MARKS
 from databuild_dagster.engine.why.alike import alike_causes
 from databuild_dagster.engine.why.explain import Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.model.wording import few_of, typed
+from databuild_dagster.model.wording import few_of, state_in_words, typed
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES
@@ -32,7 +32,7 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 #: What an event says of its refs.
 _EVENT_WORDS: Final = {
     "WantCreated": "wanted",
-    "WantKept": "kept a want",
+    "WantKept": "kept building",
     "WantCanceled": "canceled a want",
     "WantExpired": "let a want expire",
     "WantSlaMissed": "missed a deadline",
@@ -53,7 +53,7 @@ _EVENT_WORDS: Final = {
     "ManifestRemoved": "removed data",
     "RemovalFinished": "finished a removal",
     "LotArrived": "recorded files",
-    "ArcFired": "woke an arc",
+    "ArcFired": "woke a subscriber",
     "DatasetRegistered": "registered",
     "SetAsideChanged": "set aside",
     "MetaInvoked": "worked on operations",
@@ -183,7 +183,7 @@ def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Co
         sentence=sentence,
         brief=brief,
         typed=typed,
-        words=words,
+        words=state_in_words,
         utc=utc,
         duration=duration,
         capital=lambda text: text[:1].upper() + text[1:],
@@ -281,7 +281,6 @@ _LAST: Final = rf"\((?P<last>{_UUID})\)$"
 _TIME: Final = r"\b(?P<word>since|until) (?P<at>(?P<day>\d{4}-\d\d-\d\d)T(?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)?Z)(?!\w)"
 _COMMAND: Final = re.compile(r"""`(databuild (?:'[^']*'|"[^"]*"|[^`'"])*)`""")
 _SHORTENED: Final = re.compile(f"{_ID}|{_LAST}|{_TIME}")
-_CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _AT: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)")
 _DURATION: Final = re.compile(r"P(?:(?P<weeks>\d+)W|(?P<days>\d+)D|T(?P<hours>\d+)H|T(?P<minutes>\d+)M)")
 
@@ -311,11 +310,6 @@ def brief(text: str) -> Markup:
         shown += escape(text[end : found.start()]) + _shortened(found)
         end = found.end()
     return shown + escape(text[end:])
-
-
-def words(name: str) -> str:
-    """The name of a state in words: `UpstreamFailed` is "upstream failed"."""
-    return _CAMEL.sub(" ", name).lower()
 
 
 def utc(at: str) -> str:

@@ -63,7 +63,7 @@ class TooManyActions(DatabuildError):
 class StateClosed(DatabuildError):
     """The web server is ending, so it accepts no further question."""
 
-    hint = "Ask again when the web server has started again: `databuild dev` or `databuild webserver`."
+    hint = "Ask again when the web server has started again: `databuild dev` or `databuild dev --no-daemon`."
 
 
 def end_all_states() -> None:

@@ -53,7 +53,7 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
         ("Live", True),
     ]
     assert project.ask("history", JANUARY)[0]["why"] == f"waited for inputs: {', '.join(DAYS)}"
-    assert {run["state"] for run in project.ask("job-run", "list")} == {"Succeeded", "DepMissed"}
+    assert {run["state"] for run in project.ask("history", "--job-runs")} == {"Succeeded", "DepMissed"}
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     assert project.ask("log", "rebuild") == {"events": events + 2}
     assert project.ask("show", JANUARY) == shown
@@ -131,7 +131,7 @@ def test_a_build_leaves_other_wants_and_those_of_arcs_to_the_orchestrator(projec
     assert done.code == 0, done
     last = r"1 of 1 ref live in [\d.]+ s: second 1 \([\d.]+ s\), first 1 \([\d.]+ s\)\. 1 want of arcs left to the orchestrator\."
     assert re.fullmatch(last, done.out.splitlines()[-1]), done.out
-    assert [run["state"] for run in project.ask("job-run", "list")] == ["Succeeded", "Succeeded", "DepMissed"]
+    assert [run["state"] for run in project.ask("history", "--job-runs")] == ["Succeeded", "Succeeded", "DepMissed"]
     assert sorted(want["source"] for want in project.ask("want", "list")) == ["arc", "user"]
     again = project.build("second@2024-01-01")
     assert (again["launches"], again["left_to_orchestrator"]) == (0, 0)
@@ -139,9 +139,9 @@ def test_a_build_leaves_other_wants_and_those_of_arcs_to_the_orchestrator(projec
 
 def test_a_build_names_the_job_run_and_the_process_that_it_waits_for_until_its_timeout(project: Project) -> None:
     """Rule 8.9"""
-    assert project.call("tick").code == 0
+    assert project.call("admin", "tick").code == 0
     dagster_run_id = project.claim(DAYS[0])
-    (running,) = project.ask("job-run", "list", "--open")
+    (running,) = project.ask("history", "--job-runs", "--open")
     process = f"process {os.getpid()} on {socket.gethostname()}"
 
     done = project.call("build", DAYS[0], "--timeout", "1s", "--json")

@@ -114,7 +114,7 @@ def test_a_store_that_refuses_a_job_of_a_jvm_is_one_sentence_and_half_records_no
 
     s3.refusals.clear()
     assert failed.code == 1, failed
-    runs = project.ask("job-run", "list")
+    runs = project.ask("history", "--job-runs")
     assert [run["state"] for run in runs] == ["Failed"] * 3
     for run in runs:
         assert run["error"].startswith(f"Spark could not use s3a://{JVM_BUCKET}/"), run
@@ -160,7 +160,7 @@ def test_a_jvm_that_is_killed_in_a_job_and_started_again_builds_it(
         project.build("numbers")
         killer.join()
         hold.answer()
-        runs = project.ask("job-run", "list")
+        runs = project.ask("history", "--job-runs")
         close_sessions()
 
     assert sorted(run["state"] for run in runs) == ["Failed", "Succeeded"]

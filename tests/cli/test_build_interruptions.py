@@ -65,8 +65,8 @@ def test_a_build_that_keeps_its_want_leaves_it_after_sigterm_and_another_begins_
     assert process.returncode == 130, err
     assert "Interrupted: the want stays open" in out
     (want,) = project.ask("want", "list")
-    assert [run["state"] for run in project.ask("job-run", "list")] == ["Canceled"]
-    assert project.ask("tick")["launched_jobs"] == ["orders (1 partition)"]
+    assert [run["state"] for run in project.ask("history", "--job-runs")] == ["Canceled"]
+    assert project.ask("admin", "tick")["launched_jobs"] == ["orders (1 partition)"]
     (report,) = project.ask("want", "show", want["id"])
     assert report["state"] == "Successful"
     assert project.is_sound()
@@ -115,7 +115,7 @@ def test_of_two_builds_that_share_an_input_one_is_killed_and_the_other_ends(proj
 
     assert second.returncode == 0, err
     assert json.loads(out)["refs"] == {"live": 1, "failed": 0}
-    assert [run["state"] for run in project.ask("job-run", "list")].count("Lost") == 1
+    assert [run["state"] for run in project.ask("history", "--job-runs")].count("Lost") == 1
     assert project.is_sound()
 
 
@@ -128,7 +128,7 @@ def test_a_job_run_canceled_by_a_person_stops_and_is_not_retried(project: Projec
     done = project.call_while_held("2024-01-30", cancel, "build", DAY)
 
     assert done.code == 1
-    assert [run["state"] for run in project.ask("job-run", "list")] == ["Canceled"]
+    assert [run["state"] for run in project.ask("history", "--job-runs")] == ["Canceled"]
     assert project.ask("show", DAY)["state"] == "UpForRetry"
     assert [row["why"] for row in project.ask("history", DAY)] == ["its job run was canceled"]
     assert project.ask("want", "list", "--derivative") == []

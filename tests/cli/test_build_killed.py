@@ -177,7 +177,7 @@ def assert_only_what_is_live_is_left(project: Project, *refs: str) -> None:
 def test_a_build_that_is_killed_anywhere_ends_with_one_manifest_and_one_want(project: Project, point: str) -> None:
     if point == "ArcFired":
         project.build(ORDERS)
-        kill_at(project, point, "tick")
+        kill_at(project, point, "admin", "tick")
     else:
         kill_at(project, point, "build", ORDERS)
 
@@ -253,13 +253,13 @@ def land(project: Project, name: str, *amounts: float) -> Path:
 def test_an_arrival_that_is_killed_anywhere_is_completed_by_the_next_look(project: Project, point: str) -> None:
     land(project, "", 1.0)
     if point == "ArcFired":
-        project.ask("lot", "look", "src")
-        kill_at(project, point, "tick")
+        project.ask("lot", "arrive", "--landed", "src")
+        kill_at(project, point, "admin", "tick")
     else:
-        kill_at(project, point, "lot", "look", "src")
+        kill_at(project, point, "lot", "arrive", "--landed", "src")
     folders = list(project.home.glob("warehouse/src/data/instance=*"))
 
-    project.ask("lot", "look", "src")
+    project.ask("lot", "arrive", "--landed", "src")
     project.tick_until_idle()
     project.build(TRIPLED)
 
@@ -275,7 +275,7 @@ def test_an_arrival_that_is_killed_anywhere_is_completed_by_the_next_look(projec
 @KILLED
 def test_files_of_a_killed_arrival_are_removed_once_its_lot_has_another_instance(project: Project) -> None:
     land(project, "", 1.0)
-    kill_at(project, "arrival's event", "lot", "look", "src")
+    kill_at(project, "arrival's event", "lot", "arrive", "--landed", "src")
     (left,) = project.home.glob("warehouse/src/data/instance=*")
     assert project.ask("gc", "--leftovers", "--yes")["leftovers"] == [], "the next look would go on with it"
     for path in left.iterdir():
@@ -285,7 +285,7 @@ def test_files_of_a_killed_arrival_are_removed_once_its_lot_has_another_instance
     assert (answer["orphan"], left.exists()) == (True, True), "and may do so a day later"
 
     land(project, "_more", 2.0)
-    project.ask("lot", "look", "src")
+    project.ask("lot", "arrive", "--landed", "src")
     answer = project.ask("gc", "--leftovers")["leftovers"]
 
     assert [(entry["path"], entry["orphan"]) for entry in answer] == [(str(left), False)]

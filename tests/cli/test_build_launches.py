@@ -201,7 +201,7 @@ def test_ctrl_c_ends_every_launch_and_its_dagster_run(project: Project) -> None:
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "2 job runs canceled." in out, out
-    assert project.ask("job-run", "list", "--open") == []
+    assert project.ask("history", "--job-runs", "--open") == []
     assert statuses(project) == ["FAILURE"] * 2, "for Dagster, an interrupt is unexpected"
     assert project.is_sound()
     assert project.build("left", "right")["refs"] == {"live": 2, "failed": 0}
@@ -228,7 +228,7 @@ def test_ctrl_c_stops_the_spark_jobs_of_every_launch(project: Project, spark_hom
     assert process.returncode == 130, err
     assert "2 job runs canceled." in out, out
     wait_until(lambda: all(nothing_runs(url, launch) for launch in both), "Spark computes neither")
-    assert project.ask("job-run", "list", "--open") == []
+    assert project.ask("history", "--job-runs", "--open") == []
     assert project.is_sound()
 
 

@@ -100,7 +100,7 @@ ACTIONS = (
     ["want", "create", "revenue@2024-02-01"],
     ["pause", DAYS[1], "--reason", "why"],
     ["resume", DAYS[1]],
-    ["tick"],
+    ["admin", "tick"],
     ["build", DAYS[0], "--rebuild"],
     [],
     [],

@@ -111,7 +111,7 @@ def test_ctrl_c_is_answered_in_a_word_however_often(project: Project, building: 
 
     assert building.wait() == 130
     assert "Traceback" not in building.text
-    assert project.ask("job-run", "list", "--open") == []
+    assert project.ask("history", "--job-runs", "--open") == []
     assert project.ask("want", "list") == []
     assert project.is_sound()
     project.release("2024-01-30")

@@ -10,7 +10,7 @@ DAY = DAYS[0]
 
 
 def test_a_pause_shows_wherever_a_state_is_shown_until_it_is_resumed(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.call("want", "create", DAY)
 
     paused = project.call("pause", f"{DAY}..2024-01-30", "--reason", "the till sends half")
@@ -38,7 +38,7 @@ def test_a_pause_shows_wherever_a_state_is_shown_until_it_is_resumed(project: Pr
 
 
 def test_a_build_of_a_paused_partition_names_the_pause_and_keeps_its_want(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.call("pause", "orders", "--reason", "the till sends half", "--until", "12h")
 
     done = project.call("build", DAY)
@@ -51,16 +51,16 @@ def test_a_build_of_a_paused_partition_names_the_pause_and_keeps_its_want(projec
 
 
 def test_a_pause_names_the_running_job_runs_of_its_own_refs(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.claim(DAYS[0])
     project.claim(DAYS[1])
-    runs = {run["refs"][0]: run["id"] for run in project.ask("job-run", "list", "--open")}
+    runs = {run["refs"][0]: run["id"] for run in project.ask("history", "--job-runs", "--open")}
     assert project.ask("pause", DAYS[0], "--reason", "wrong")["running"] == [runs[DAYS[0]]]
 
     second = project.call("pause", DAYS[1], "--reason", "wrong")
 
     assert f"1 job run continues: {runs[DAYS[1]]}." in second.out
-    assert f"`databuild job-run cancel --retry {runs[DAYS[1]]}` cancels the first." in second.out
+    assert f"`databuild want cancel --job-runs --retry {runs[DAYS[1]]}` cancels the first." in second.out
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`taint --downstream`, `revert`, `retry`, `receipt`, and looking back with --as-of (rules 7.3, 7.4, 6.6, 3.2, 4.6)."""
+"""`taint --downstream`, `revert`, `retry`, `show --full`, and looking back with --as-of (rules 7.3, 7.4, 6.6, 3.2, 4.6)."""
 
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
     assert "cannot be read" in damaged["canonical"]["note"]
     assert "no manifest at" in gone["canonical"]["note"]
     assert answer.code == 0
-    assert "Live" in answer.out
+    assert "live" in answer.out
     assert "no manifest at" in answer.out
 
 
@@ -132,6 +132,19 @@ def test_a_retry_opens_what_had_failed_and_wants_again_what_had_failed_of_it(wor
     assert "(never live)" in databuild(tmp_path, tmp_path, "show", "bad").out, "the failed attempt is no earlier data"
 
 
+def test_the_taints_that_hold_are_listed_with_the_refs_and_can_be_removed(world: World, tmp_path: Path) -> None:
+    world.live("good")
+    taint = databuild(tmp_path, tmp_path, "taint", "good", "--reason", "a till", "--json").json["taint_id"]
+
+    (held,) = databuild(tmp_path, tmp_path, "taint", "--list", "--json").json
+    shown = databuild(tmp_path, tmp_path, "taint", "--list").out
+
+    assert (held["taint_id"], held["reason"], held["refs"]) == (taint, "a till", ["good"])
+    assert taint[-8:] in shown
+    assert databuild(tmp_path, tmp_path, "untaint", taint[-8:]).code == 0
+    assert databuild(tmp_path, tmp_path, "taint", "--list").out == "Nothing is tainted.\n"
+
+
 def test_a_taint_says_which_wants_stay_ended(world: World, tmp_path: Path) -> None:
     """Rule 6.6"""
     world.want("bad")
@@ -147,7 +160,7 @@ def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(pr
     """Rule 4.6"""
     project.build(MONTH)
 
-    receipt = project.ask("receipt", MONTH)
+    receipt = project.ask("show", "--full", MONTH)
 
     made_of = {instance["ref"]: instance for instance in receipt["instances"]}
     assert set(made_of) == {*DAYS, MONTH}
@@ -157,9 +170,9 @@ def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(pr
     assert file["rows"] == 2
     assert file["checksum"]
     assert [name for name, _ in made_of[DAY]["schema"]] == ["day", "amount"]
-    assert uuid(project, DAY)[-8:] in project.call("receipt", MONTH).out
+    assert uuid(project, DAY)[-8:] in project.call("show", "--full", MONTH).out
     assert "1 ref built from it stays live, and stale" in project.call("taint", DAY, "--reason", "wrong").out
-    missing = project.call("receipt", "orders@2024-02-01", "--json")
+    missing = project.call("show", "--full", "orders@2024-02-01", "--json")
     assert (missing.code, missing.json["error"]["type"]) == (2, "NoReceipt")
 
 
@@ -167,7 +180,7 @@ def test_instances_that_older_code_has_built_are_found(project: Project) -> None
     project.build(DAY)
     assert project.ask("partitions", "orders", "--outdated") == []
     project.define(DEFINITIONS.replace("(partitions_def=daily)", "(partitions_def=daily, code_version='2')", 1))
-    project.call("tick")
+    project.call("admin", "tick")
 
     assert [partition["ref"] for partition in project.ask("partitions", "orders", "--outdated")] == [DAY]
     assert project.build(DAY, "--fresh")["launches"] == 1

@@ -9,12 +9,16 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import click
 import pytest
+from click.shell_completion import get_completion_class
 
-from databuild_dagster.cli.groups import Branch, Leaf, TableGroup, inserted
+from databuild_dagster.cli.groups import FORM, RENAMED, Branch, Leaf, TableGroup, inserted
 from databuild_dagster.cli.main import cli, run, with_features
 from databuild_dagster.feature import Command, InvalidFeature, built_in
+from databuild_dagster.version import __version__
+from tests.support.feature_commands import feature_of
 
 MOST_CHARACTERS = 60
+MOST_COMMANDS = 45
 TERMINAL_WIDTH = 80
 VERBS = [
     "Bring",
@@ -112,7 +116,7 @@ def test_no_help_line_of_a_group_is_cut_off_or_folded_at_80_columns(path: tuple[
     text = group.get_help(click.Context(group, info_name="databuild", terminal_width=TERMINAL_WIDTH))
 
     for name, row in ROWS:
-        if name[:-1] == path:
+        if name[:-1] == path and FORM not in name[-1]:
             assert f"{row.summary}\n" in f"{text}\n"
     assert max(map(len, text.splitlines())) <= TERMINAL_WIDTH
 
@@ -122,13 +126,12 @@ def test_no_help_line_of_a_group_is_cut_off_or_folded_at_80_columns(path: tuple[
     [
         ("histroy", "`databuild history`"),
         pytest.param("lots", "`databuild lot list`", marks=pytest.mark.feature("lots")),
-        ("job-runs", "`databuild job-run list`"),
-        ("delegations", "`databuild ledger list`"),
+        ("job-runs", "`databuild history --job-runs`"),
+        ("delegations", "`databuild history --requests`"),
         pytest.param("clean", "`databuild gc --leftovers`", marks=pytest.mark.feature("clean")),
         pytest.param("gaps", "`databuild lot gaps`", marks=pytest.mark.feature("lots")),
         ("check", "`databuild log check`"),
         pytest.param("operation lst", "`databuild operation list`", marks=pytest.mark.feature("operations")),
-        pytest.param("arc show", "`databuild arc list`", marks=pytest.mark.feature("lots")),
     ],
 )
 def test_a_mistyped_command_proposes_the_near_one(typed: str, meant: str) -> None:
@@ -136,6 +139,68 @@ def test_a_mistyped_command_proposes_the_near_one(typed: str, meant: str) -> Non
 
     assert (code, out) == (2, "")
     assert f"There is no command `databuild {typed}`. Did you mean {meant}?" in err
+
+
+def test_there_are_at_most_45_commands() -> None:
+    """findings/first-use.md F. A form of a command is a flag of it."""
+    commands = [path for path, row in ROWS if path[:2] != ("operation", "run") and not isinstance(row, Branch)]
+
+    assert len([path for path in commands if FORM not in path[-1]]) <= MOST_COMMANDS
+
+
+def test_an_earlier_name_of_a_command_answers_with_the_new_name() -> None:
+    paths = {" ".join(path) for path, _ in ROWS}
+
+    for old, new in RENAMED.items():
+        code, out, err = databuild(*old.split(), "--help")
+        assert (code, out) == (2, ""), old
+        assert err.startswith(f"Error: `databuild {old}` is now `databuild {new}`."), err
+        assert old not in paths
+        assert new in paths or feature_of(new.split()) is not None
+    assert databuild("ledger")[2].startswith(
+        "Error: `databuild ledger list` is now `databuild history --requests`, and `databuild ledger metrics` is now "
+    )
+
+
+def test_earlier_names_are_gone_with_version_0_2() -> None:
+    assert not RENAMED or tuple(int(part) for part in __version__.split(".")[:2]) < (0, 2)
+
+
+def test_help_is_a_word_too_and_has_the_forms_of_a_command() -> None:
+    assert databuild("help") == databuild("--help")
+    assert databuild("log", "help") == databuild("help", "log") == databuild("log", "--help")
+    assert databuild("help", "show") == databuild("show", "--help")
+    assert "--manifest-schema Print the JSON schema of manifests;" in " ".join(databuild("help", "show")[1].split())
+    assert "--ref" in databuild("help", "history", "--requests")[1]
+    assert "--manifest" not in databuild("--help")[1]
+
+
+def test_a_form_is_named_by_its_flag_wherever_it_stands() -> None:
+    alone = databuild("show", "--manifest-schema", "--json")
+
+    assert alone[0] == 0
+    assert databuild("show", "--json", "--manifest-schema") == alone
+    # After two dashes there are no options.
+    assert "No asset is named" not in databuild("show", "--", "--manifest-schema")[1]
+    assert "--manifest-schema" in databuild("show", "--manifets", "x")[2]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_options_and_forms(shell: str) -> None:
+    of_shell = get_completion_class(shell)
+    assert of_shell is not None
+    completion = of_shell(cli, {}, "databuild", "_DATABUILD_COMPLETE")
+
+    def completed(*words: str) -> list[str]:
+        *before, last = words
+        return [item.value for item in completion.get_completions(before, last)]
+
+    assert "_DATABUILD_COMPLETE" in completion.source()
+    assert completed("hi") == ["history"]
+    assert completed("want", "") == ["create", "list", "show", "cancel"]
+    assert completed("show", "--m") == ["--module-name", "--manifest", "--manifest-schema"]
+    assert completed("history", "--requests", "--re") == ["--request", "--ref"]
+    assert completed("want", "list", "--state", "F") == ["failed"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`databuild job-run list` names instances; `show` and `history` the instance before (rule 2.3)."""
+"""`databuild history --job-runs` names instances; `show` and `history` the instance before (rule 2.3)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_job_runs_show_and_history_name_instances(world: World, tmp_path: Path) 
     world.taint("good")
     new = world.succeed("good")
 
-    second, first = databuild(tmp_path, tmp_path, "job-run", "list", "--json").json
+    second, first = databuild(tmp_path, tmp_path, "history", "--job-runs", "--json").json
     shown = databuild(tmp_path, tmp_path, "show", "good")
     history = databuild(tmp_path, tmp_path, "history", "good", "--json").json
 
     assert (first["instances"], second["instances"]) == ([old], [new])
-    assert new in databuild(tmp_path, tmp_path, "job-run", "list", "--wide").out
+    assert new in databuild(tmp_path, tmp_path, "history", "--job-runs", "--wide").out
     assert [build.instances for build in get_builds_for_partition("good", home=tmp_path)] == [(old,), (new,)]
     assert databuild(tmp_path, tmp_path, "show", "good", "--json").json["canonical"]["previous_uuid"] == old
     assert old in shown.out
@@ -40,17 +40,19 @@ def test_job_runs_are_listed_by_state_job_ref_and_time(world: World, tmp_path: P
     world.start("month")
 
     def listed(*options: str) -> list[str]:
-        return [run["refs"][0] for run in databuild(tmp_path, tmp_path, "job-run", "list", *options, "--json").json]
+        return [
+            run["refs"][0] for run in databuild(tmp_path, tmp_path, "history", "--job-runs", *options, "--json").json
+        ]
 
     assert listed("--state", "failed", "--state", "running") == ["month", "bad"]
     assert listed("--job", "good") == listed("--ref", "good") == ["good"]
     assert listed("--since", "2020-01-01T00:00:00Z", "--state", "succeeded") == ["good"]
-    assert databuild(tmp_path, tmp_path, "job-run", "list", "--since", "2999-01-01T00:00:00Z").out == (
+    assert databuild(tmp_path, tmp_path, "history", "--job-runs", "--since", "2999-01-01T00:00:00Z").out == (
         "No job run matches.\n"
     )
-    unknown = databuild(tmp_path, tmp_path, "job-run", "list", "--job", "goood", "--json")
+    unknown = databuild(tmp_path, tmp_path, "history", "--job-runs", "--job", "goood", "--json")
     assert (unknown.code, unknown.json["error"]["type"]) == (2, "NotFound")
-    unknown = databuild(tmp_path, tmp_path, "job-run", "list", "--ref", "goood", "--json")
+    unknown = databuild(tmp_path, tmp_path, "history", "--job-runs", "--ref", "goood", "--json")
     assert (unknown.code, unknown.json["error"]["type"]) == (2, "UnknownAsset")
 
 
@@ -60,15 +62,15 @@ def test_a_job_run_is_shown_with_its_outputs_and_who_asked(world: World, tmp_pat
     world.start("good")
     missed = world.queries.job_runs.newest()[-1].id
 
-    shown = databuild(tmp_path, tmp_path, "job-run", "show", missed[-8:], "--json").json
-    text = databuild(tmp_path, tmp_path, "job-run", "show", world.job_run("good")).out
+    shown = databuild(tmp_path, tmp_path, "show", "--job-run", missed[-8:], "--json").json
+    text = databuild(tmp_path, tmp_path, "show", "--job-run", world.job_run("good")).out
 
     (output,) = shown["outputs"]
     assert (shown["id"], shown["state"], shown["asked_by"]) == (missed, "DepMissed", ["tester"])
     assert (output["ref"], output["state"], output["missed"]) == ("month", "UpstreamBuilding", ["good"])
     assert output["uuid"] == shown["instances"][0]
     assert "asked by     tester" in text.splitlines()
-    assert text.splitlines()[-1] == f"  good  Building  {world.uuid('good')}"
+    assert text.splitlines()[-1] == f"  good  building  {world.uuid('good')}"
 
 
 def test_an_instance_and_its_wants_are_shown_as_they_were_when_a_job_run_ran(world: World, tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_canceling_a_build_names_the_refs_and_wants_that_wait_for_it(world: Worl
     world.miss("month", "good")
     world.start("good")
 
-    done = databuild(tmp_path, tmp_path, "job-run", "cancel", world.job_run("good"), "--json")
+    done = databuild(tmp_path, tmp_path, "want", "cancel", "--job-runs", world.job_run("good"), "--json")
 
     (canceled,) = done.json
     assert (canceled["waiting_refs"], canceled["waiting_wants"]) == (["month"], [want])
@@ -119,9 +121,9 @@ def test_a_cancel_names_the_dagster_runs_that_wait_and_build_it_now(world: World
     """Rules 6.10, 8.3, decision 0014"""
     world.claim("good", dagster_run_id="builder")
     world.claim("good", dagster_run_id="waiter")
-    (running,) = databuild(tmp_path, tmp_path, "job-run", "list", "--open", "--json").json
+    (running,) = databuild(tmp_path, tmp_path, "history", "--job-runs", "--open", "--json").json
 
-    done = databuild(tmp_path, tmp_path, "job-run", "cancel", running["id"])
+    done = databuild(tmp_path, tmp_path, "want", "cancel", "--job-runs", running["id"])
 
     assert running["dagster_run_id"] == "builder"
     assert done.out.splitlines() == [

@@ -1,4 +1,4 @@
-"""`build --rebuild`, `ledger list`, and the same from Python: who asked, who built, what it was worth (rules 8)."""
+"""`build --rebuild`, `history --requests`, and the same from Python: who asked, who built, what it was worth (rules 8)."""
 
 import sqlite3
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_the_ledger_lists_what_each_request_got_by_ref_and_by_request(world: Wor
     """Rule 8.7"""
 
     def entries(*options: str) -> Any:
-        return databuild(tmp_path, tmp_path, "ledger", "list", *options, "--json").json
+        return databuild(tmp_path, tmp_path, "history", "--requests", *options, "--json").json
 
     first = world.want("good")
     uuid = world.succeed("good")
@@ -38,9 +38,10 @@ def test_the_ledger_lists_what_each_request_got_by_ref_and_by_request(world: Wor
     (entry,) = entries("--request", requests[0])
     assert (entry["ref"], entry["uuid"]) == ("good", uuid)
     assert entry["message"] == "Delegated to historical build - partition already available"
-    assert entry["message"] in databuild(tmp_path, tmp_path, "ledger", "list", "--wide").out
+    assert entry["message"] in databuild(tmp_path, tmp_path, "history", "--requests", "--wide").out
     assert (
-        "No request has asked for month yet." in databuild(tmp_path, tmp_path, "ledger", "list", "--ref", "month").out
+        "No request has asked for month yet."
+        in databuild(tmp_path, tmp_path, "history", "--requests", "--ref", "month").out
     )
 
 
@@ -69,15 +70,15 @@ def test_a_build_continues_when_another_process_ends_just_after_its_tick(
 
 
 def test_wrong_questions_are_refused_with_one_sentence(known_project: Project) -> None:
-    unknown = known_project.call("ledger", "list", "--request", "nothing", "--json")
-    both = known_project.call("ledger", "list", "--request", "a", "--ref", "b")
-    no_asset = known_project.call("ledger", "list", "--ref", "odrers@2024-01-29", "--json")
+    unknown = known_project.call("history", "--requests", "--request", "nothing", "--json")
+    both = known_project.call("history", "--requests", "--request", "a", "--ref", "b")
+    no_asset = known_project.call("history", "--requests", "--ref", "odrers@2024-01-29", "--json")
 
     assert (unknown.code, unknown.json["error"]["message"]) == (2, "There is no request 'nothing'.")
     assert (both.code, "exclude each other" in both.err) == (2, True)
     assert (no_asset.code, no_asset.json["error"]["type"]) == (2, "UnknownAsset")
-    assert known_project.ask("ledger", "list", "--ref", DAY) == known_project.ask("ledger", "list") == []
-    assert "No request has asked for anything yet." in known_project.call("ledger", "list").out
+    assert known_project.ask("history", "--requests", "--ref", DAY) == known_project.ask("history", "--requests") == []
+    assert "No request has asked for anything yet." in known_project.call("history", "--requests").out
 
 
 def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: Project) -> None:
@@ -101,10 +102,10 @@ def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: 
     assert str(db.get_latest_partition_status(NEXT_DAY, home=home)) == "Failed"
     assert db.get_latest_partition_status("orders@2024-01-31", home=home) is None
     assert [want.request_id for want in db.get_wants_for_partition(DAY, home=home)] == [done.json["request_id"]]
-    (job_run,) = [job_run for job_run in project.ask("job-run", "list") if job_run["refs"] == [DAY]]
+    (job_run,) = [job_run for job_run in project.ask("history", "--job-runs") if job_run["refs"] == [DAY]]
     built_by = db.get_build_request_for_available_partition(DAY, home=home)
     assert built_by == job_run["dagster_run_id"]
-    (entry,) = [entry for entry in project.ask("ledger", "list", "--request", built_by) if entry["ref"] == DAY]
+    (entry,) = [entry for entry in project.ask("history", "--requests", "--request", built_by) if entry["ref"] == DAY]
     assert (entry["requester"], entry["kind"], entry["outcome"]) == (built_by, "built", "live")
     assert db.get_build_request_for_available_partition(NEXT_DAY, home=home) is None
     assert db.get_active_builds_for_partition(DAY, home=home) == []

@@ -1,4 +1,4 @@
-"""`databuild location`: code locations with registered assets (rule 5.7)."""
+"""`databuild status --locations` and `--forget`: code locations with registered assets (rule 5.7)."""
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.engine.orchestrator_notes import note_tick
@@ -22,7 +22,7 @@ def test_an_asset_in_two_locations_is_a_warning(project: Project) -> None:
     both = "load_from:\n  - python_file: definitions.py\n  - python_file: bank.py\n"
     (project.folder / "workspace.yaml").write_text(both)
 
-    done = project.call("tick")
+    done = project.call("admin", "tick")
 
     (warning,) = [line for line in done.err.splitlines() if line.startswith("Warning")]
     assert "'bank' declares orders, which code location 'shop' has registered" in warning
@@ -33,11 +33,13 @@ def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(project: P
     project.build("orders")
     with project.own_process(), open_instance(project.home) as instance:
         note_tick(engine_for(instance), "shop", TickLimits(), interval_seconds=5.0)
-    assert [(found["location"], found["assets"]) for found in project.ask("location", "list")] == [("shop", ["orders"])]
+    assert [(found["location"], found["assets"]) for found in project.ask("status", "--locations")] == [
+        ("shop", ["orders"])
+    ]
 
-    refused = project.call("location", "forget", "shop")
-    done = project.call("location", "forget", "shop", "--yes")
-    again = project.call("location", "forget", "shop")
+    refused = project.call("status", "--forget", "shop")
+    done = project.call("status", "--forget", "shop", "--yes")
+    again = project.call("status", "--forget", "shop")
 
     assert (refused.code, "Stop its code location first, or add --yes." in refused.err) == (2, True)
     assert "shop has no assets any more; it had 1 asset: orders." in done.out
@@ -45,5 +47,5 @@ def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(project: P
     assert "There is no code location with registered assets 'shop'" in again.err
     assert project.queries.datasets.get("orders") is None
     assert project.queries.canonical.of(["orders"])["orders"].state is not None
-    project.call("tick")
+    project.call("admin", "tick")
     assert project.queries.datasets.get("orders") is not None, "it was not gone"

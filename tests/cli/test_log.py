@@ -1,4 +1,4 @@
-"""`databuild log backup` and `log take-over`: copies of the build state, and the one that owns the warehouses (rules 3)."""
+"""`databuild log export --database` and `log take-over`: copies of the build state, and the one that owns the warehouses (rules 3)."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from tests.support.project import Project
 def test_a_backup_is_a_sound_copy_and_never_replaces_a_file(known_project: Project) -> None:
     file = str(known_project.folder / "copy.db")
 
-    answer = known_project.ask("log", "backup", file)
-    again = known_project.call("log", "backup", file, "--json")
+    answer = known_project.ask("log", "export", "--database", file)
+    again = known_project.call("log", "export", "--database", file, "--json")
 
     assert answer == {"file": file, "events": known_project.n_events()}
     assert check(open_store(f"sqlite:///{file}"), deep=True) == []

@@ -36,7 +36,6 @@ def assert_refused(done: Done, *words: str) -> None:
         (["order@2024-01-29"], "UnknownAsset", "Did you mean orders?"),
         (["orders@2023-01-01"], "UnknownPartition", "databuild partitions orders"),
         (["orders"], "UnknownPartition", "databuild partitions orders"),
-        ([DAY, DAY], "DuplicateRef", "once"),
         (["orders@"], "InvalidRef", "path/of/asset"),
     ],
 )
@@ -53,8 +52,8 @@ def test_a_ref_that_cannot_be_built_is_refused_before_anything_is_recorded(
 
 #: Each command that takes refs; `test_options.py` shows that these are all.
 TAKING_REFS = (
-    "build, want create, plan, taint --reason wrong, retry, revert --to an-instance, show, history, read, receipt, diff, explain, "
-    "manifest show, ledger list --ref, job-run list --ref"
+    "build, want create, plan, taint --reason wrong, retry, revert --to an-instance, show, history, read, show --full, diff, explain, "
+    "show --manifest, history --requests --ref, history --job-runs --ref"
 )
 
 
@@ -134,8 +133,8 @@ def test_a_log_that_a_fast_clock_left_ahead_is_one_sentence(
             (("want", "create", DAY, "--priority", "9" * 4000), ["priority is a number of 4,000 digits"]),
             (("build", DAY, "--timeout", "9" * 400 + "d"), ["is too long; write at most 36500d, or none"]),
             (("build", DAY, "--at-once", "0"), ["--at-once"]),
-            (("ledger", "list", "--limit", "-1"), ["--limit"]),
-            (("ledger", "list", "--limit", "ten"), ["--limit", "'ten' is no whole number"]),
+            (("history", "--requests", "--limit", "-1"), ["--limit"]),
+            (("history", "--requests", "--limit", "ten"), ["--limit", "'ten' is no whole number"]),
             (("init", "a" * 300), ["File name too long", "Check its name"]),
             (("init", "~no-one/x\0"), ["~no-one/x\\0", "no text in UTF-8"]),
             (("operation", "list", "x", "--python-file", "x" * 10_000), ["File name too long"]),
@@ -147,7 +146,7 @@ def test_a_log_that_a_fast_clock_left_ahead_is_one_sentence(
             (("build", DAY, "-f", "exits.py"), ["exits.py cannot be loaded: SystemExit: 3"]),
             (("show", "orders@2024-02-30"), ["orders@2024-02-30"]),
             (("pause", "orders", "--reason", "x", "--until", "2024-02-30T00:00:00Z"), ["is no time"]),
-            (("ledger", "metrics", "--since", "99999-01-01T00:00:00Z"), ["is no time"]),
+            (("metrics", "--since", "99999-01-01T00:00:00Z"), ["is no time"]),
         )
     ],
     ids=lambda value: " ".join(value)[:40].encode("ascii", "replace").decode().replace("\0", "?"),
@@ -163,12 +162,12 @@ def test_a_value_that_nothing_can_hold_is_refused_in_one_sentence(
 def test_a_name_that_does_not_exist_is_not_found(known_project: Project) -> None:
     assert_refused(known_project.call("show", "order@2024-01-29"), "order")
     assert_refused(known_project.call("explain", "order@2024-01-29"), "order")
-    assert_refused(known_project.call("ledger", "list", "--ref", "orders@2024-02-99"), "2024-02-99")
+    assert_refused(known_project.call("history", "--requests", "--ref", "orders@2024-02-99"), "2024-02-99")
     assert_refused(known_project.call("history", "order"), "order")
     assert_refused(known_project.call("partitions", "order"), "order")
     assert_refused(known_project.call("want", "show", "x"), "'x'")
     assert_refused(known_project.call("want", "cancel", "x"), "'x'")
-    assert_refused(known_project.call("job-run", "cancel", "x"), "'x'")
+    assert_refused(known_project.call("want", "cancel", "--job-runs", "x"), "'x'")
     assert_refused(known_project.call("untaint", "x"), "'x'")
     assert_refused(known_project.call("read", DAY), DAY, "missing")
     assert_refused(known_project.call("show", "orders@2023-01-01"), "orders@2023-01-01", "begin with 2024-01-29")

@@ -27,75 +27,76 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "want show": ("x",),
     "want cancel": ("x",),
     "plan": (DAY,),
-    "what-if taint": (DAY,),
-    "what-if code": ("orders",),
-    "what-if missing": (DAY,),
+    "plan --if-tainted": (DAY,),
+    "plan --if-new-code": ("orders",),
+    "plan --if-missing": (DAY,),
     "explain": (DAY,),
     "partitions": ("orders",),
     "show": (DAY,),
     "history": (DAY,),
     "read": (DAY,),
-    "receipt": (DAY,),
+    "show --full": (DAY,),
     "diff": (DAY,),
     "taint": (DAY, "--reason", "x"),
+    "taint --list": (),
     "untaint": ("x",),
     "revert": (DAY, "--to", "x"),
     "relocate": ("orders",),
-    "outage list": (),
-    "outage hold": ("spark", "--reason", "x"),
-    "outage release": ("spark",),
+    "status --outages": (),
+    "pause --needs": ("spark", "--reason", "x"),
+    "resume --needs": ("spark",),
     "retry": (DAY,),
     "pause": (DAY, "--reason", "x"),
     "resume": (DAY,),
     "adopt": ("orders", "--files", "/nowhere/{key}.parquet"),
     "gc": (),
     "erase": ("orders", "--where", "amount > 1"),
-    "publish": ("orders",),
-    "tick": (),
+    "admin publish": ("orders",),
+    "admin tick": (),
     "log events": (),
     "log check": (),
     "log rebuild": (),
     "log migrate": (),
-    "log backup": ("copy.db",),
+    "log export --database": ("copy.db",),
     "log export": ("log.jsonl",),
     "log import": ("notes.txt",),
-    "log states": (),
+    "log events --machines": (),
     "log take-over": (),
     "lot list": (),
     "lot gaps": ("orders",),
     "lot arrive": ("orders", "2024-01-29", "x.parquet"),
-    "lot look": (),
-    "arc list": (),
+    "lot arrive --landed": (),
+    "lot list --subscriptions": (),
     "operation run compact": ("orders", "--no-wait"),
     "operation run build_index": ("orders", "--no-wait"),
     "operation run validate": ("orders", "--not-null", "day", "--no-wait"),
     "operation run TYPE": ("orders", "--no-wait"),
     "operation list": (),
     "operation show": ("x",),
-    "operation watch": ("x",),
+    "operation show --watch": ("x",),
     "operation cancel": ("x",),
-    "job-run list": (),
-    "job-run show": ("x",),
-    "job-run cancel": ("x",),
-    "ledger list": (),
-    "ledger metrics": (),
-    "location list": (),
-    "location forget": ("x", "--yes"),
-    "manifest show": (DAY,),
-    "manifest schema": (),
-    "spark status": (),
-    "spark stop": (),
+    "history --job-runs": (),
+    "show --job-run": ("x",),
+    "want cancel --job-runs": ("x",),
+    "history --requests": (),
+    "metrics": (),
+    "status --locations": (),
+    "status --forget": ("x", "--yes"),
+    "show --manifest": (DAY,),
+    "show --manifest-schema": (),
+    "spark": (),
+    "spark --stop": (),
 }
 #: They use neither a home nor the store.
-NEED_NO_HOME = {"init", "migrate-project", "log states", "manifest schema"}
+NEED_NO_HOME = {"init", "migrate-project", "log events --machines", "show --manifest-schema"}
 #: They use the folder of the home alone, and neither its settings nor the store.
-NEED_NO_STORE = NEED_NO_HOME | {"spark status", "spark stop"}
+NEED_NO_STORE = NEED_NO_HOME | {"spark", "spark --stop"}
 
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory, shared_project: Project) -> str:
     """The url of a store that a newer version has written."""
-    assert shared_project.call("tick").code == 0
+    assert shared_project.call("admin", "tick").code == 0
     path = tmp_path_factory.mktemp("newer") / "databuild.db"
     with closing(sqlite3.connect(shared_project.home / "databuild.db")) as store:
         store.execute("VACUUM INTO ?", (str(path),))
@@ -128,7 +129,7 @@ def assert_code(done: Done, code: int) -> None:
 def test_every_command_is_in_the_table() -> None:
     there = {command for command in ARGUMENTS if is_there(command.split())}
 
-    assert {" ".join(path) for path, _ in leaves(cli)} - {"dev", "webserver"} == there
+    assert {" ".join(path) for path, _ in leaves(cli)} - {"dev", "dev --no-daemon"} == there
 
 
 @pytest.mark.parametrize("command", [of_command(command.split(), command) for command in ARGUMENTS])

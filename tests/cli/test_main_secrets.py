@@ -263,7 +263,7 @@ def test_no_command_tick_or_failing_build_shows_a_secret(secretive: Secretive) -
     assert call("build", "failing@*", "--debug") == 1
     assert call("build", "needs_spark") == 75
     assert call("want", "create", "failing@dsn", "--sla", "1s", "--data-timestamp", "2024-01-01T00:00:00Z") == 0
-    assert call("tick", "--json") == 0
+    assert call("admin", "tick", "--json") == 0
     for arguments in (
         ("status",),
         ("status", "--json"),
@@ -271,21 +271,21 @@ def test_no_command_tick_or_failing_build_shows_a_secret(secretive: Secretive) -
         ("explain", "failing@signature", "--json"),
         ("history", "failing@cause"),
         ("show", "failing@composed"),
-        ("receipt", "fine", "--json"),
-        ("job-run", "list", "--json"),
-        ("ledger", "list"),
-        ("ledger", "metrics"),
-        ("location", "list", "--json"),
+        ("show", "--full", "fine", "--json"),
+        ("history", "--job-runs", "--json"),
+        ("history", "--requests"),
+        ("metrics",),
+        ("status", "--locations", "--json"),
         ("want", "list", "--all", "--json"),
         ("log", "events"),
         ("log", "check", "--deep"),
-        ("spark", "status"),
+        ("spark",),
         ("build", "nothing", "--debug"),
         ("read", "failing@dsn", "--debug"),
     ):
         call(*arguments)
     secretive.chat.is_down = False
-    call("tick")
+    call("admin", "tick")
 
     with _location(secretive) as (instance, location):
         sensor = location.repository.get_sensor_def("databuild_orchestrator")
@@ -344,7 +344,7 @@ def test_run_config_and_tags_are_recorded_in_our_log_without_secrets(secretive: 
     assert done.success
     assert "'password': '***'" in repr(events) or '"password":"***"' in repr(events)
     assert leaks([("our log", repr(events).encode())], MARKS) == []
-    assert secretive.call("receipt", "configured", "--json") == 0
+    assert secretive.call("show", "--full", "configured", "--json") == 0
     assert leaks(secretive.printed, MARKS) == []
 
 

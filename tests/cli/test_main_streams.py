@@ -42,7 +42,9 @@ def err(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["words", "json"])
-@pytest.mark.parametrize("command", [("log", "states"), ("manifest", "schema"), ("--help",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("log", "events", "--machines"), ("show", "--manifest-schema"), ("--help",)], ids=" ".join
+)
 def test_a_full_stdout_is_one_sentence_on_stderr_and_exit_code_1(monkeypatch, full, err, command, as_json):
     code = code_of(monkeypatch, (*command, *as_json), stdout=full, stderr=err.open("w"))
 
@@ -63,7 +65,7 @@ def test_an_error_as_json_on_a_full_stdout_is_one_sentence_on_stderr(monkeypatch
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["words", "json"])
 def test_a_reader_that_has_seen_enough_of_stdout_is_no_failure(monkeypatch, unread, err, as_json):
-    code = code_of(monkeypatch, ("log", "states", *as_json), stdout=unread, stderr=err.open("w"))
+    code = code_of(monkeypatch, ("log", "events", "--machines", *as_json), stdout=unread, stderr=err.open("w"))
 
     assert code == 0
     assert err.read_text() == ""

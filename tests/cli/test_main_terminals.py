@@ -22,7 +22,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, encoding: str, *arguments: str) -> 
 
 @pytest.mark.parametrize(("encoding", "dash"), [("ascii", "?"), ("latin-1", "?"), ("utf-8", "—")])
 def test_a_character_that_stdout_cannot_show_is_replaced(monkeypatch, encoding, dash):
-    code, out, _ = printed(monkeypatch, encoding, "log", "states")
+    code, out, _ = printed(monkeypatch, encoding, "log", "events", "--machines")
 
     assert code == 0
     assert f"| {dash} | JobRunBuffered |" in out

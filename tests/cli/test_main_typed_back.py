@@ -147,12 +147,12 @@ def options_in(sentence: str) -> set[str]:
 
 @cache
 def options_of(path: str) -> frozenset[str]:
+    """The options of commands, and the flags that name their forms."""
     return frozenset(
         option
         for name, command in commands()
         if f"{name} ".startswith(f"{path} ".lstrip())
-        for param in command.params
-        for option in param.opts
+        for option in (*name.split(), *(option for param in command.params for option in param.opts))
     )
 
 

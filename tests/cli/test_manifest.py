@@ -1,4 +1,4 @@
-"""`databuild manifest`, and the keys that other tools look at, from the command line (rule 10.2)."""
+"""`databuild show --manifest`, and the keys that other tools look at, from the command line (rule 10.2)."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def built(shared_project: Project) -> Iterator[Project]:
 
 
 def test_the_schema_is_there_without_a_home_or_a_project(project: Project) -> None:
-    schema: Any = project.ask("manifest", "schema")
+    schema: Any = project.ask("show", "--manifest-schema")
 
     assert schema["$defs"]["Manifest"]["properties"]["schema_version"]["const"] == 1
 
@@ -39,15 +39,15 @@ def test_the_schema_is_there_without_a_home_or_a_project(project: Project) -> No
 def test_a_manifest_is_shown_by_its_ref_and_by_its_instance(built: Project) -> None:
     answer = built.ask("show", REF)["canonical"]
 
-    by_ref: Any = built.ask("manifest", "show", REF)
+    by_ref: Any = built.ask("show", "--manifest", REF)
 
-    assert by_ref == built.ask("manifest", "show", answer["uuid"])
+    assert by_ref == built.ask("show", "--manifest", answer["uuid"])
     assert (by_ref["instance_uuid"], by_ref["lot_id"], by_ref["state"]) == (
         answer["uuid"],
         "20240129P1D000",
         "complete",
     )
-    whole: Any = built.ask("manifest", "show", REF, "--whole")
+    whole: Any = built.ask("show", "--manifest", REF, "--whole")
     assert [file["uri"] for file in whole["files"]] == answer["files"]
 
 
@@ -59,7 +59,7 @@ def test_a_manifest_is_shown_by_its_ref_and_by_its_instance(built: Project) -> N
     ],
 )
 def test_a_name_without_a_manifest_is_refused_in_one_sentence(built: Project, name: str, words: str) -> None:
-    done = built.call("manifest", "show", name)
+    done = built.call("show", "--manifest", name)
 
     assert (done.code, done.out) == (2, "")
     assert words in done.err
@@ -68,7 +68,7 @@ def test_a_name_without_a_manifest_is_refused_in_one_sentence(built: Project, na
 @pytest.mark.feature("lots")
 def test_a_build_has_its_copy_and_a_damaged_one_is_found_and_repaired(project: Project) -> None:
     project.build(REF)
-    assert json.loads(copy_of(project).read_bytes()) == project.ask("manifest", "show", REF, "--whole")
+    assert json.loads(copy_of(project).read_bytes()) == project.ask("show", "--manifest", REF, "--whole")
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     copy_of(project).write_bytes(b"{}")
     stray = copy_of(project).with_name("stray")

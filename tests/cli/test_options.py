@@ -20,8 +20,8 @@ RANGE = "orders@2024-01-29..2024-01-31"
 ONE_REF = {
     "revert": "an instance belongs to one ref",
     "want list": "a filter",
-    "ledger list": "a filter",
-    "job-run list": "a filter",
+    "history --requests": "a filter",
+    "history --job-runs": "a filter",
     "diff": "two instances of one ref",
     "gc": "names of datasets and ranges, by arguments of its own",
     "partitions": "a dataset or a range, by an argument of its own",
@@ -55,9 +55,7 @@ def test_every_command_that_takes_refs_takes_selections() -> None:
     with_only = {name for name, command in commands() if any("--only" in option.opts for option in command.params)}
 
     assert taking.keys() - ONE_REF.keys() == with_only
-    every = (
-        "build, want create, plan, what-if taint, what-if missing, explain, show, history, read, receipt, taint, retry"
-    )
+    every = "build, want create, plan, plan --if-tainted, plan --if-missing, explain, show, show --full, history, read, taint, retry"
     assert with_only == {name for name in every.split(", ") if is_there(name.split())}
 
 
@@ -98,7 +96,7 @@ def test_commands_that_look_answer_for_each_ref_of_a_range(project: Project) -> 
     with project.recording_nothing():
         shown = lines(project.call("show", RANGE, "--json"))
         assert [answer["ref"] for answer in shown] == DAYS
-        assert [answer["ref"] for answer in lines(project.call("receipt", RANGE, "--json"))] == DAYS
+        assert [answer["ref"] for answer in lines(project.call("show", "--full", RANGE, "--json"))] == DAYS
         assert [answer["ref"] for answer in lines(project.call("explain", RANGE, "--json"))] == DAYS
         histories = lines(project.call("history", RANGE, "--json"))
         assert [instance["uuid"] for (instance,) in histories] == [answer["canonical"]["uuid"] for answer in shown]
@@ -134,7 +132,7 @@ def test_a_wrong_selection_is_refused_before_anything_is_recorded(
     assert words in done.json["error"]["message"]
 
 
-@pytest.mark.parametrize("command", [["ledger", "list", "--ref"], ["manifest", "show"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["history", "--requests", "--ref"], ["show", "--manifest"]], ids=" ".join)
 def test_a_command_of_one_ref_refuses_a_range_and_says_so(known_project: Project, command: list[str]) -> None:
     done = known_project.call(*command, RANGE)
 

@@ -44,9 +44,9 @@ OF_MANY: dict[str, list[str]] = {
     "show": [],
     "history": [],
     "read": ["--limit", "1"],
-    "receipt": [],
+    "show --full": [],
     "explain": [],
-    "what-if taint": [],
+    "plan --if-tainted": [],
     "gc": [],
     "pause": ["--reason", "r"],
     "resume": [],
@@ -58,10 +58,10 @@ OF_MANY: dict[str, list[str]] = {
 OF_ONE = {
     "partitions": ["{ref}"],
     "diff": ["{ref}"],
-    "manifest show": ["{ref}"],
+    "show --manifest": ["{ref}"],
     "want list": ["--ref", "{ref}", "--all"],
-    "job-run list": ["--ref", "{ref}"],
-    "ledger list": ["--ref", "{ref}"],
+    "history --job-runs": ["--ref", "{ref}"],
+    "history --requests": ["--ref", "{ref}"],
     "revert": ["{ref}", "--to", "{first}"],
 }
 #: Commands with options for keys or lots, and one that asks about refs that are not live.
@@ -73,7 +73,7 @@ OF_KEYS = {
     "operation run build_index",
     "operation run compact",
     "operation run validate",
-    "what-if missing",
+    "plan --if-missing",
 }
 
 
@@ -118,7 +118,7 @@ def test_each_command_takes_keys_that_look_like_notations(project: Project) -> N
             pd.DataFrame({"amount": [amount], "of": [key]}).to_parquet(folder / f"{key}.parquet")
         return project.ask("adopt", "sales", "--files", "outside/{partition_key}.parquet", *options, *more)
 
-    missing = project.ask("what-if", "missing", *REFS)
+    missing = project.ask("plan", "--if-missing", *REFS)
     assert {*REFS} <= {*texts(missing)}
     assert [entry["ref"] for entry in adopt(1.0)["recorded"]] == REFS
     first = {ref: project.ask("show", ref)["canonical"]["uuid"] for ref in REFS}

@@ -48,19 +48,19 @@ TABLES = (
     ["history", REF],
     ["history", "report@2024-01-29"],
     ["read", REF],
-    ["receipt", REF],
-    ["job-run", "list"],
-    ["ledger", "list"],
-    ["ledger", "metrics"],
-    ["location", "list"],
+    ["show", "--full", REF],
+    ["history", "--job-runs"],
+    ["history", "--requests"],
+    ["metrics"],
+    ["status", "--locations"],
     ["lot", "list"],
     ["lot", "list", LONG, "--list"],
-    ["arc", "list"],
+    ["lot", "list", "--subscriptions"],
     ["log", "check", "--deep"],
     ["gc", "--keep", "0"],
     ["gc", "--leftovers"],
     ["operation", "list"],
-    ["spark", "status"],
+    ["spark"],
 )
 
 
@@ -120,7 +120,7 @@ def test_ids_with_a_common_end_are_shown_as_long_as_they_need_to_differ() -> Non
 def test_an_id_among_the_rows_of_a_ref_stays_whole() -> None:
     id = new_id()
 
-    assert id in printed(["key"], [[id]], shorten_ids=False).output
+    assert id in printed(["key"], [[id]], of_ours=False).output
 
 
 def test_a_record_is_shown_by_columns_and_a_cut_text_says_where_the_rest_is() -> None:
@@ -174,7 +174,7 @@ def test_json_has_each_ref_id_time_and_number_that_the_text_has(project: Project
 
     for command in (
         # The metrics are rounded in the text.
-        *(command for command in TABLES if command != ["ledger", "metrics"]),
+        *(command for command in TABLES if command != ["metrics"]),
         ["show", day],
         ["show", failed],
         ["explain", month],
@@ -184,7 +184,7 @@ def test_json_has_each_ref_id_time_and_number_that_the_text_has(project: Project
         ["history", day],
         ["lot", "list", "orders"],
         ["lot", "gaps", "orders", "--to", "2024-02-03"],
-        ["location", "list"],
+        ["status", "--locations"],
         ["taint", day, "--reason", "again", "--dry-run"],
     ):
         arguments = [argument.replace(REF, day).replace(LONG, "orders") for argument in command]
@@ -230,16 +230,16 @@ def test_every_command_takes_the_ids_that_tables_print(project: Project) -> None
     project.call("want", "create", other)
     want = short("want", "list")
     project.claim("orders@2024-02-01")
-    job_run = short("job-run", "list", "--limit", "1")
+    job_run = short("history", "--job-runs", "--limit", "1")
     taint = answer("taint", "--instance", short("history", day), "--reason", "wrong")["taint_id"]
 
     assert len(first) == len(want) == len(job_run) == SHORT_ID
     assert answer("want", "show", want)[0]["refs"] == [other]
     assert answer("explain", want)["state"] == "Idle"
-    assert answer("receipt", day, "--instance", first)["uuid"].endswith(first)
-    assert first in answer("manifest", "show", first)["instance_uuid"]
+    assert answer("show", "--full", day, "--instance", first)["uuid"].endswith(first)
+    assert first in answer("show", "--manifest", first)["instance_uuid"]
     assert answer("untaint", taint[-SHORT_ID:])["taint_id"] == taint
     assert answer("revert", day, "--to", first)["uuid"].endswith(first)
-    assert answer("ledger", "list", "--request", built[-SHORT_ID:])[0]["requester"] == built
+    assert answer("history", "--requests", "--request", built[-SHORT_ID:])[0]["requester"] == built
     assert answer("want", "cancel", want)[0]["state"] == "Canceled"
-    assert answer("job-run", "cancel", job_run)[0]["id"].endswith(job_run)
+    assert answer("want", "cancel", "--job-runs", job_run)[0]["id"].endswith(job_run)

@@ -116,8 +116,8 @@ def test_days_that_are_alike_share_a_line_unless_each_is_asked_for(project: Proj
 
     assert [line.split()[:3] for line in lines] == [
         ["ref", "partitions", "state"],
-        [DAY, "1", "Live"],
-        [OTHER_DAY, "1", "Failed"],
+        [DAY, "1", "live"],
+        [OTHER_DAY, "1", "failed"],
         ["orders@2024-01-31..2024-02-29", "30", "missing"],
     ]
     assert len(listed) == 1 + len(project.ask("partitions", "orders")) == 33

@@ -18,7 +18,7 @@ def actions(answer: "dict[str, list[dict[str, object]]]") -> dict[object, object
 
 
 def test_a_build_does_what_was_planned_and_the_graph_stays_the_same(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.build(DAYS[0])
     events = project.n_events()
 
@@ -41,8 +41,17 @@ def test_a_build_does_what_was_planned_and_the_graph_stays_the_same(project: Pro
     assert (afterwards["launches"], afterwards["expected_seconds"]) == (0, 0)
 
 
+def test_a_ref_that_is_named_twice_is_planned_once(known_project: Project) -> None:
+    day = "orders@2024-01-29"
+
+    twice, once = (known_project.ask("plan", *refs) for refs in ([day, day], [day]))
+
+    assert twice["jobs"] == once["jobs"]
+    assert len(once["jobs"]) == 1
+
+
 def test_a_tree_for_people_has_a_line_for_each_job_and_the_totals(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.build(DAYS[0])
     project.call("taint", DAYS[0], "--reason", "a [bold] claim")
 
@@ -88,7 +97,7 @@ defs = build_definitions([orders, large], location="filtered")
 
 def test_no_code_is_loaded_for_a_plan_or_an_explanation(project: Project) -> None:
     """Rule 5.7: the store knows everything."""
-    project.call("tick")
+    project.call("admin", "tick")
     project.define("raise SystemExit('loaded')")
 
     assert project.call("plan", JANUARY).code == 0

@@ -94,7 +94,7 @@ def test_a_spark_elsewhere_that_does_not_answer_is_said_before_anything_is_wante
     assert (done.code, done.json["error"]["type"]) == (75, "RemoteUnreachable")
     assert "does not answer at localhost:1" in done.json["error"]["message"]
     assert project.ask("want", "list", "--all") == []
-    assert project.ask("job-run", "list") == []
+    assert project.ask("history", "--job-runs") == []
 
 
 def test_settings_in_a_dagster_runs_tag_are_for_its_session_alone(project: Project, spark_home: str) -> None:
@@ -114,7 +114,7 @@ def test_a_wrong_tag_ends_the_dagster_run_before_it_claims_anything(project: Pro
     failures = materialize(project, "numbers", {"databuild/spark": '{"spark.executor.memory": "4g"}'})
 
     assert any("spark.executor.memory is fixed when Spark starts" in failure for failure in failures), failures
-    assert project.ask("job-run", "list") == []
+    assert project.ask("history", "--job-runs") == []
     assert server_status(project.home) is None
 
 
@@ -139,11 +139,11 @@ def test_a_server_lost_in_the_middle_of_a_job_is_replaced_and_the_next_try_succe
     if how == "killed":
         os.kill(server.pid, signal.SIGKILL)
     else:
-        assert "Builds that used it are retried." in project.run("spark", "stop").out
+        assert "Builds that used it are retried." in project.run("spark", "--stop").out
     _, err = process.communicate(timeout=MAX_SECONDS)
 
     assert process.returncode == 0, err
-    runs = project.ask("job-run", "list")
+    runs = project.ask("history", "--job-runs")
     assert sorted(run["state"] for run in runs) == ["Failed", "Succeeded"]
     assert [run["error"] for run in runs if run["state"] == "Failed"] == [
         "The Spark server was lost during the job: the next attempt gets another session."
@@ -165,12 +165,12 @@ def test_the_next_tick_stops_the_spark_job_of_a_dead_client(project: Project) ->
     assert jobs_once_answered(server), "the death of its client has not stopped the job"
     assert [noted_session.holder for noted_session in noted_sessions(project)] != []
     (project.folder / "be-quick").touch()
-    ticked = project.run("tick")
+    ticked = project.run("admin", "tick")
 
     assert ticked.code == 0, ticked
     wait_until(lambda: running_jobs(server) == [], "no job runs on the server")
     assert noted_sessions(project) == []
-    assert sorted(run["state"] for run in project.ask("job-run", "list")) == ["Lost", "Succeeded"]
+    assert sorted(run["state"] for run in project.ask("history", "--job-runs")) == ["Lost", "Succeeded"]
 
 
 def wait_until_a_job_runs(project: Project) -> ServerStatus:

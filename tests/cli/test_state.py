@@ -62,7 +62,7 @@ def test_a_command_on_what_is_recorded_imports_no_dagster_and_no_sqlalchemy(proj
         ["want", "create", DAY],
         ["status"],
         ["want", "create", "sales_of@north"],
-        ["job-run", "list"],
+        ["history", "--job-runs"],
         *([["gc"]] if "clean" in {feature.name for feature in built_in()} else []),
     ):
         assert imported_by(project, *command) == "0 []", command

@@ -48,7 +48,7 @@ def test_status_shows_the_open_wants_of_people_without_those_of_job_runs(world: 
     assert answer["wants"] == [
         {"id": want, "refs": ["month"], "state": "UpstreamBuilding", "source": "user", "deadline": deadline}
     ]
-    assert [want[-8:], "month", "UpstreamBuilding", "user", deadline] in [line.split() for line in lines]
+    assert [want[-8:], "month", "upstream", "building", "user", deadline] in [line.split() for line in lines]
     assert counts_of(answer, "bad") == {"building": 1}
     assert counts_of(answer, "month") == {"waiting": 1}
 
@@ -87,7 +87,7 @@ def test_status_names_what_is_set_aside_with_its_reason(world: World, tmp_path: 
 def test_status_says_whether_an_orchestrator_ticks(project: Project) -> None:
     """Rule 11.4: one tick of a command is none."""
     created = project.call("want", "create", "revenue@2024-01-01")
-    project.call("tick")
+    project.call("admin", "tick")
     (absent,) = project.ask("status")["orchestrators"]
     name = absent["location"]
     with project.own_process(), open_instance(project.home) as instance:

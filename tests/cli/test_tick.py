@@ -1,4 +1,4 @@
-"""`databuild tick`: one tick of the orchestrator, or as many as there is work (rule 11.1)."""
+"""`databuild admin tick`: one tick of the orchestrator, or as many as there is work (rule 11.1)."""
 
 import threading
 from itertools import count, cycle
@@ -48,11 +48,11 @@ defs = build_definitions([orders], warehouse="s3://BUCKET/warehouse")
 
 
 def test_until_idle_builds_open_wants_and_their_inputs(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.call("want", "create", JANUARY)
 
-    done = project.call("tick", "--until-idle")
-    again = project.call("tick", "--until-idle", "--json")
+    done = project.call("admin", "tick", "--until-idle")
+    again = project.call("admin", "tick", "--until-idle", "--json")
 
     assert done.code == 0, done
     assert done.out.startswith("Launched ")
@@ -61,13 +61,13 @@ def test_until_idle_builds_open_wants_and_their_inputs(project: Project) -> None
 
 
 def test_until_idle_exits_with_1_for_a_failed_ref_and_for_a_ref_whose_input_failed(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.fail("2024-01-30")
     project.call("want", "create", DAY)
 
-    failed = project.call("tick", "--until-idle")
+    failed = project.call("admin", "tick", "--until-idle")
     project.call("want", "create", JANUARY)
-    upstream_failed = project.call("tick", "--until-idle", "--json")
+    upstream_failed = project.call("admin", "tick", "--until-idle", "--json")
 
     assert failed.code == 1
     assert failed.out.splitlines()[-1] == f"1 ref failed: `databuild explain {DAY}` says why."
@@ -78,10 +78,10 @@ def test_until_idle_exits_with_1_for_a_failed_ref_and_for_a_ref_whose_input_fail
 @pytest.mark.long("a retry comes after five seconds")
 def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Project) -> None:
     project.define(OPENS_LATE)
-    project.call("tick")
+    project.call("admin", "tick")
     project.call("want", "create", "unsteady")
 
-    done = project.call("tick", "--until-idle", "--json")
+    done = project.call("admin", "tick", "--until-idle", "--json")
 
     assert (done.code, done.json["failed"], len(done.json["launched"])) == (0, 0, 2), done
     assert project.ask("show", "unsteady")["state"] == "Live"
@@ -89,12 +89,12 @@ def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Pr
 
 def test_until_idle_waits_for_a_retry_until_its_timeout_but_not_of_a_paused_ref(project: Project) -> None:
     project.define(NEVER_OPENS)
-    project.call("tick")
+    project.call("admin", "tick")
     project.call("want", "create", "unsteady")
 
-    waited = project.call("tick", "--until-idle", "--timeout", "1s")
+    waited = project.call("admin", "tick", "--until-idle", "--timeout", "1s")
     project.call("pause", "unsteady", "--reason", "the shop is closed")
-    paused = project.call("tick", "--until-idle", "--timeout", "1s", "--json")
+    paused = project.call("admin", "tick", "--until-idle", "--timeout", "1s", "--json")
 
     assert waited.code == 1
     assert waited.out.splitlines()[-1].startswith("The --timeout of 1 s has passed, and work is left")
@@ -105,7 +105,7 @@ def test_until_idle_waits_for_a_retry_until_its_timeout_but_not_of_a_paused_ref(
 def test_until_idle_ends_while_another_process_records_events(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     tick = Workshop.tick
     commands = cycle([PausePartitions(refs=("orders",), reason="wrong"), ResumePartitions(refs=("orders",))])
 
@@ -116,7 +116,7 @@ def test_until_idle_ends_while_another_process_records_events(
 
     monkeypatch.setattr(Workshop, "tick", tick_while_another_records)
 
-    done = project.call("tick", "--until-idle", "--timeout", "60s", "--json")
+    done = project.call("admin", "tick", "--until-idle", "--timeout", "60s", "--json")
 
     assert (done.code, done.json["launched"], done.json["timed_out"]) == (0, [], False), done
 
@@ -126,7 +126,7 @@ def test_until_idle_reports_no_ref_that_is_set_aside_no_longer(
 ) -> None:
     """Rule 11.5"""
     project.define(MAPPING_OF_A_REMOVED_KEY)
-    project.call("tick")
+    project.call("admin", "tick")
     project.call("want", "create", "zone@south")
     (want,) = project.ask("want", "list")
     tick, set_aside = Workshop.tick, []
@@ -140,14 +140,14 @@ def test_until_idle_reports_no_ref_that_is_set_aside_no_longer(
 
     monkeypatch.setattr(Workshop, "tick", tick_before_the_want_is_canceled)
 
-    done = project.call("tick", "--until-idle", "--json")
+    done = project.call("admin", "tick", "--until-idle", "--json")
 
     assert (done.code, done.json["set_aside"]) == (0, {}), done
     assert (set_aside[0], set_aside[-1]) == (["zone@south"], [])
 
 
 def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
-    done = known_project.call("tick", "--timeout", "1m")
+    done = known_project.call("admin", "tick", "--timeout", "1m")
 
     assert (done.code, done.out) == (2, "")
     assert "--timeout needs --until-idle" in done.err
@@ -157,11 +157,11 @@ def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
 def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
     """Rule 10.2. A thread of the process writes them, and ends with it."""
     project.define(IN_A_BUCKET.replace("BUCKET", bucket))
-    project.call("tick")
+    project.call("admin", "tick")
     project.call("want", "create", "orders@*")
     s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
 
-    done = project.call("tick", "--until-idle")
+    done = project.call("admin", "tick", "--until-idle")
 
     assert done.code == 0, done
     assert len(copies_of_orders(s3, bucket)) == N_DAYS
@@ -192,8 +192,8 @@ def test_a_tick_of_a_feature_is_shown_and_decides_the_exit_code(
     every = (*feature.features(), row)
     monkeypatch.setattr(feature, "features", lambda: every)
 
-    one = known_project.call("tick")
-    rest = known_project.call("tick", "--until-idle", "--json")
+    one = known_project.call("admin", "tick")
+    rest = known_project.call("admin", "tick", "--until-idle", "--json")
 
     assert (one.code, "2 jobs of copy without an executor" in one.out) == (0, True)
     assert "move cannot continue: its code is gone" in one.out
@@ -206,10 +206,10 @@ def test_until_idle_stays_until_it_knows_whether_a_process_elsewhere_lives(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 6.9: out of cron no other process may judge it."""
-    project.call("tick")
+    project.call("admin", "tick")
     project.claim(DAY)
 
-    dead = project.call("tick", "--until-idle", "--timeout", "1s")
+    dead = project.call("admin", "tick", "--until-idle", "--timeout", "1s")
     tick, beats = Workshop.tick, count()
 
     def tick_beside_a_heartbeat(workshop: Workshop, *arguments: Any) -> TickReport:
@@ -218,7 +218,7 @@ def test_until_idle_stays_until_it_knows_whether_a_process_elsewhere_lives(
         return tick(workshop, *arguments)
 
     monkeypatch.setattr(Workshop, "tick", tick_beside_a_heartbeat)
-    alive = project.call("tick", "--until-idle", "--timeout", "60s", "--json")
+    alive = project.call("admin", "tick", "--until-idle", "--timeout", "60s", "--json")
 
     assert (dead.code, dead.out.splitlines()[-1][:34]) == (1, "The --timeout of 1 s has passed, a")
     assert (alive.code, alive.json["timed_out"]) == (0, False), alive

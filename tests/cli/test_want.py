@@ -98,7 +98,7 @@ def test_want_show_gives_comment_derivative_wants_and_the_first_cause(world: Wor
     assert [line.split()[0] for line in lines[:2]] == ["want", want[-8:]]
     assert f"{want}, of source user: for the board" in lines
     assert "    bad: " in "\n".join(lines)
-    assert lines[-1] == f"  derivative want {derivative['id']} for bad: Failed"
+    assert lines[-1] == f"  derivative want {derivative['id']} for bad: failed"
 
 
 def test_a_request_has_a_state_that_follows_from_its_wants(world: World, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_request_has_a_state_that_follows_from_its_wants(world: World, tmp_pat
     assert state() == {"Received"}
     world.live("good")
     assert state() == {"Executing"}
-    assert f"Request {request}: Executing." in databuild(tmp_path, tmp_path, "want", "show", request).out.splitlines()
+    assert f"Request {request}: executing." in databuild(tmp_path, tmp_path, "want", "show", request).out.splitlines()
     world.fail("bad")
     assert state() == {"Failed"}
     assert state("--as-of", str(received)) == {"Received"}

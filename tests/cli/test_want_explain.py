@@ -35,9 +35,9 @@ def test_a_wait_is_followed_to_the_failure_behind_it(world: World, tmp_path: Pat
     }
     assert (second["ref"], second["depth"]) == ("bad", 1)
     assert second["why"].startswith(f"failed in job run {job_run} with: no data")
-    assert lines[0] == f"{want}  UpstreamFailed"
+    assert lines[0] == f"{want}  upstream failed"
     assert lines[2] == "  month: needs bad, which failed; `databuild retry month` opens what failed first"
-    assert lines[3].startswith("    bad: failed in job run")
+    assert lines[3].startswith(f"    bad: failed in job run {job_run[-8:]} with: no data")
 
 
 def test_several_refs_and_the_wants_of_a_request_are_explained_one_by_one(world: World, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_several_refs_and_the_wants_of_a_request_are_explained_one_by_one(world:
 
     assert [line for line in of_refs if line and not line.startswith(" ")] == ["good  missing", "report  missing"]
     assert (of_request["state"], of_request["wants"]) == ("Idle", {"Idle": 2})
-    assert text_of_request[0] == f"{created[0]['request_id']}  Idle (2 Idle wants)"
+    assert text_of_request[0] == f"{created[0]['request_id']}  idle (2 idle wants)"
 
 
 def test_an_explanation_has_at_most_30_lines() -> None:

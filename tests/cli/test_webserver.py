@@ -1,4 +1,4 @@
-"""`databuild webserver` is Dagster's web server with its own options, and with our pages (decision 0046)."""
+"""`databuild dev --no-daemon` is Dagster's web server with its own options, and with our pages (decision 0046)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def test_the_options_are_dagsters_and_an_open_stream_does_not_hold_the_server(pr
     root = f"http://127.0.0.1:{port}"
     project.call("want", "create", "revenue_of_january")
 
-    process = project.start("webserver", "-p", str(port), "--path-prefix", PREFIX, "--read-only", "--empty-workspace")
+    process = project.start(
+        "dev", "--no-daemon", "-p", str(port), "--path-prefix", PREFIX, "--read-only", "--empty-workspace"
+    )
     wait_for(f"{root}{PREFIX}/server_info", process)
     stream = urllib.request.urlopen(f"{root}{PREFIX}/databuild/api/v1/stream?after=0", timeout=MAX_SECONDS)
     lines = [stream.readline() for _ in range(6)]
@@ -54,8 +56,8 @@ def test_the_short_host_option_is_dagsters_and_the_help_names_its_command(
 ) -> None:
     with project.own_process():
         codes = [
-            run(["webserver", "-h", "no.such.host.invalid", "--path-prefix", "wrong"]),
-            run(["webserver", "--help"]),
+            run(["dev", "--no-daemon", "-h", "no.such.host.invalid", "--path-prefix", "wrong"]),
+            run(["dev", "--no-daemon", "--help"]),
         ]
 
     out, err = capfd.readouterr()
@@ -73,7 +75,7 @@ def test_a_machine_without_dagsters_web_server_gets_one_sentence(
         monkeypatch.setitem(sys.modules, name, None)
 
     with project.own_process():
-        code = run(["webserver"])
+        code = run(["dev", "--no-daemon"])
 
     assert code == 2
     assert "Install it: pip install dagster-webserver" in capfd.readouterr().err

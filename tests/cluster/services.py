@@ -40,7 +40,7 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "spark-connect": ("python", "-m", "tests.cluster.jvm"),
     "code": ("dagster", "api", "grpc", "-m", "tests.cluster.project", "-h", "0.0.0.0", "-p", "4000"),
     "daemon": ("dagster-daemon", "run", "-w", "workspace.yaml"),
-    "webserver": ("databuild", "webserver", "-h", "0.0.0.0", "-p", "3000", "-w", "workspace.yaml"),
+    "webserver": ("databuild", "dev", "--no-daemon", "-h", "0.0.0.0", "-p", "3000", "-w", "workspace.yaml"),
     "agent": ("python", "-S", "-m", "tests.cluster.agent"),
 }
 #: By host, its services. The hosts without one are for commands.

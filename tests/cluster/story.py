@@ -281,6 +281,6 @@ def _something(story: Story, choose: random.Random) -> list[Future[Done]]:
             story.land(f"2013-01-{choose.randint(3, 28):02}")
         return []
     if what < 0.96:
-        return [story.start(host, "tick", "--until-idle", "--timeout", "2m")]
+        return [story.start(host, "admin", "tick", "--until-idle", "--timeout", "2m")]
     # A second one is refused.
     return [] if story.open_operations() else [story.start(host, "operation", "run", "count", "numbers", "--no-wait")]

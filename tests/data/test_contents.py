@@ -199,7 +199,7 @@ def test_files_of_other_programs_are_compared_by_their_bytes(make_world, tmp_pat
     (fault,) = place.comparison().faults()
 
     assert fault.file == path
-    assert fault.repair.startswith("Put the file back, or send it again: `databuild lot look a`")
+    assert fault.repair.startswith("Put the file back, or send it again: `databuild lot arrive --landed a`")
 
 
 def test_damage_is_looked_for_only_after_an_error_of_reading(make_world, tmp_path) -> None:

@@ -61,7 +61,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     try:
         demo = Demo(folder)
         yield demo
-        assert demo.ask("spark", "status") == [], "no server is left running"
+        assert demo.ask("spark") == [], "no server is left running"
     finally:
         kill_processes_of(folder / "home")
 
@@ -91,7 +91,9 @@ def test_late_rows_are_a_new_instance_and_go_through_the_arcs_to_their_day(demo:
 
     assert (len(hours), len(days)) == (2, 2)
     assert before < after == sum(row["flights"] for row in demo.ask("read", "daily_summary@2013-02-09"))
-    assert {(item["arc"], item["state"]) for item in demo.ask("arc", "list") if item["lot"] == half} == {
+    assert {
+        (item["arc"], item["state"]) for item in demo.ask("lot", "list", "--subscriptions") if item["lot"] == half
+    } == {
         ("hourly_joined", "complete"),
         ("hourly_delays", "complete"),
     }

@@ -254,7 +254,7 @@ def test_a_worker_that_waits_for_its_turn_is_not_lost_until_it_is_gone():
 
 
 def test_a_judge_is_unsure_of_a_launch_until_it_has_seen_a_sign():
-    """Rule 6.9: `tick --until-idle` waits for that."""
+    """Rule 6.9: `admin tick --until-idle` waits for that."""
     judge = Judge(gone=lambda holder: False)
     judge.look(0.0)
     judge.verdict(launch(), START, None, 0.0)

@@ -21,7 +21,7 @@ from .values import NUMBERS, PATHS, TEXTS, TIMES, any_json, any_text
 NAME = "commands"
 N_IN_CI = 60
 #: `dev` becomes another process.
-LEFT_OUT = frozenset({("dev",), ("webserver",)})
+LEFT_OUT = frozenset({("dev",), ("dev", "--no-daemon")})
 #: These end by Ctrl-C alone.
 ENDLESS = frozenset({"--follow", "--serve"})
 #: Options whose value is a path, or a text of a form of its own.
@@ -74,7 +74,7 @@ def leaves(group: TableGroup, *path: str) -> Iterator[tuple[tuple[str, ...], cli
         if isinstance(command, TableGroup):
             yield from leaves(command, *path, name)
         elif row is not None:
-            yield (*path, name), command
+            yield (*path, *name.split()), command
 
 
 #: Values of the environment and of dagster.yaml, of which an input may have one.
@@ -144,7 +144,7 @@ class Commands:
         project.call("want", "create", "revenue@2024-01-01", "orders@2024-02-05")
         tainted = project.ask("taint", "orders@2024-01-30", "--reason", "wrong")
         wants = project.ask("want", "list", "--all")
-        runs = project.ask("job-run", "list")
+        runs = project.ask("history", "--job-runs")
         shown = project.ask("history", "orders@2024-01-29")
         return tuple(dict.fromkeys(_uuids([tainted, wants, runs, shown])))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from databuild_dagster.model.wording import MAX_QUOTED, number_in_words, numbers_cut, one_line
+from databuild_dagster.model.wording import MAX_QUOTED, number_in_words, numbers_cut, one_line, state_in_words
 
 SENTENCE = "The disk of the build state is full. "
 LETTERS = "x" * 400
@@ -36,3 +36,8 @@ def test_a_long_number_in_a_text_is_cut_and_the_sentence_after_it_stays():
 )
 def test_a_number_that_python_does_not_print_is_named_by_its_digits(number, words):
     assert number_in_words(number) == words
+
+
+@pytest.mark.parametrize(("name", "words"), [("Live", "live"), ("UpForRetry", "up for retry"), ("missing", "missing")])
+def test_a_state_is_shown_in_words(name, words):
+    assert state_in_words(name) == words

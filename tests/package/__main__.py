@@ -93,7 +93,7 @@ def use_wheels(folder: Path) -> Path:
             run(command, "build", "monthly_revenue@2024-01-01", cwd=folder / "shop", more=home)
             said = run(command, "read", "monthly_revenue@2024-01-01", cwd=folder / "shop", more=home)
         finally:
-            run(command, "spark", "stop", cwd=folder / "shop", more=home)
+            run(command, "spark", "--stop", cwd=folder / "shop", more=home)
         if "bread" not in said:
             raise Failed(f"no bread in the month's table:\n{said}")
     return python
@@ -182,7 +182,7 @@ def upgrade(folder: Path) -> None:
         run(command, "init", shop.name, cwd=folder)
         run(command, "build", "monthly_revenue@2024-01-01", cwd=shop, more=home)
         run(command, "want", "create", "monthly_revenue@2024-02-01", cwd=shop, more=home)
-        run(command, "spark", "stop", cwd=shop, more=home)
+        run(command, "spark", "--stop", cwd=shop, more=home)
     with step("the new wheels in its place: nothing is built again, the want is built, and the log is sound"):
         # It owned the files that the core owns now: pip would remove them after it has installed the core's.
         pip(python, "uninstall", "--yes", PLAIN)
@@ -203,7 +203,7 @@ def upgrade(folder: Path) -> None:
         # The copies of manifests for other tools have had another shape.
         run(command, "log", "check", "--repair-keys", cwd=shop, more=home)
         run(command, "log", "check", "--deep", cwd=shop, more=home)
-        run(command, "spark", "stop", cwd=shop, more=home)
+        run(command, "spark", "--stop", cwd=shop, more=home)
 
 
 def documented() -> list[str]:

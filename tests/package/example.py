@@ -52,7 +52,7 @@ def use_example(folder: Path, python: Path) -> None:
         with step("the tables of the example have the figures of pandas"):
             run(str(python), str(FIGURES), cwd=project)
     finally:
-        run(str(python.with_name("databuild")), "spark", "stop", cwd=project)
+        run(str(python.with_name("databuild")), "spark", "--stop", cwd=project)
 
 
 def commands_in(page: str) -> Iterator[Command]:

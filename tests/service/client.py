@@ -1,7 +1,7 @@
 """A client: it runs random commands, one after another, and records the call and the answer of each.
 
 python -m tests.service.client FOLDER NAME SEED         until it is killed, or the file `stop` is there
-python -m tests.service.client FOLDER NAME SEED --ticks the same, with `databuild tick` as the only command
+python -m tests.service.client FOLDER NAME SEED --ticks the same, with `databuild admin tick` as the only command
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Client:
 
     def tick(self) -> None:
         while not self._ends():
-            self._do("tick", "", "tick")
+            self._do("tick", "", "admin", "tick")
 
     def _ends(self) -> bool:
         return (self._folder / STOP).exists()

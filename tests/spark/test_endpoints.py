@@ -16,7 +16,7 @@ from databuild_dagster.spark.errors import SparkUnreachable
 def test_a_port_without_a_listener_is_refused_at_once() -> None:
     began = time.monotonic()
 
-    with pytest.raises(SparkUnreachable, match=r"No Spark server answers at localhost:1 .*databuild spark stop"):
+    with pytest.raises(SparkUnreachable, match=r"No Spark server answers at localhost:1 .*databuild spark --stop"):
         check_reachable("localhost", 1)
 
     assert time.monotonic() - began < 60

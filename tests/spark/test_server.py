@@ -389,7 +389,7 @@ def test_a_frozen_server_is_unreachable_and_the_command_that_replaces_it_is_name
 
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         record_of(tmp_path, settings.fingerprint(), a_stranger, port=frozen.getsockname()[1])
-        with pytest.raises(SparkUnreachable, match="databuild spark stop"):
+        with pytest.raises(SparkUnreachable, match="databuild spark --stop"):
             use_server(settings)
 
 

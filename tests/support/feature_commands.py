@@ -12,22 +12,23 @@ from databuild_dagster.feature import built_in
 #: The first words of the commands to the feature.
 FEATURE_OF: Final = {
     "adopt": "lots",
-    "arc": "lots",
+    "admin publish": "tables",
     "diff": "compare",
     "erase": "erase",
     "gc": "clean",
     "health": "health",
-    "ledger metrics": "notices",
+    "metrics": "notices",
     "lot": "lots",
     "migrate-project": "migrate",
     "operation": "operations",
-    "publish": "tables",
-    "receipt": "compare",
-    "outage hold": "outages",
-    "outage list": "outages",
-    "outage release": "outages",
+    "pause --needs": "outages",
+    "plan --if-missing": "what_if",
+    "plan --if-new-code": "what_if",
+    "plan --if-tainted": "what_if",
     "relocate": "relocate",
-    "what-if": "what_if",
+    "resume --needs": "outages",
+    "show --full": "compare",
+    "status --outages": "outages",
 }
 
 

@@ -23,6 +23,7 @@ from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.web.application import make_application
 from tests.support.catalog import HERE
 from tests.support.command import databuild
+from tests.support.command_lines import parsed
 from tests.support.pages_world import API, PagesWorld, filled
 
 GOLDEN: Final = Path(__file__).parent.parent / "golden" / "json"
@@ -49,9 +50,9 @@ def answers(folder: Path) -> dict[str, str]:
         for words in _commands(world):
             done = databuild(folder, folder, *words, "--json")
             # The name of a file is the command without its values.
-            name = "-".join(word for word in words[:2] if re.fullmatch(r"[a-z-]+", word) and word[0] != "-")
+            _, _, path = parsed([*words]).command_path.partition(" ")
             shown = _masked(f"{' '.join(words)} -> {done.code}\n{done.out}", folder)
-            found.setdefault(f"cli/{name if words[0] in GROUPS else words[0]}", []).append(shown)
+            found.setdefault(f"cli/{re.sub('[ -]+', '-', path)}", []).append(shown)
     finally:
         world.close()
     return {f"{name}.txt": "\n".join(texts) for name, texts in found.items()}
@@ -59,7 +60,6 @@ def answers(folder: Path) -> dict[str, str]:
 
 #: Waits for an input.
 MISSED: Final = "mirror@2023-01-12"
-GROUPS: Final = {"want", "log", "lot", "arc", "operation", "job-run", "ledger", "outage", "what-if"}
 
 
 def told(folder: Path) -> PagesWorld:
@@ -110,40 +110,40 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
         *(("show", ref) for ref in (day, "orders@2023-01-02", failed, month, "orders@2023-01-08", "orders@2023-01-30")),
         ("show", "shown", "--as-of", str(world.seq - 4)),
         *(("history", ref) for ref in (day, "shown", month, failed)),
-        ("receipt", month),
-        ("receipt", "shown"),
+        ("show", "--full", month),
+        ("show", "--full", "shown"),
         ("diff", "shown"),
         ("read", "shown"),
-        ("job-run", "list"),
-        ("job-run", "list", "--open"),
-        ("job-run", "show", world.job_run("orders@2023-01-14")),
-        ("job-run", "show", world.queries.job_runs.newest()[-1].id),
+        ("history", "--job-runs"),
+        ("history", "--job-runs", "--open"),
+        ("show", "--job-run", world.job_run("orders@2023-01-14")),
+        ("show", "--job-run", world.queries.job_runs.newest()[-1].id),
         ("log", "events"),
         ("log", "events", "--kind", "lot-available"),
         ("log", "check"),
         ("status",),
-        ("outage", "list"),
+        ("status", "--outages"),
         ("plan", month, *module),
         ("plan", "orders@2023-01-25", *module),
-        ("what-if", "taint", day, *module),
-        ("what-if", "missing", "orders@2023-01-31", *module),
+        ("plan", "--if-tainted", day, *module),
+        ("plan", "--if-missing", "orders@2023-01-31", *module),
         *(("explain", name) for name in (failed, MISSED, missed, "orders@2023-01-30")),
         ("explain", failed, "--as-of", str(world.seq - 1)),
-        ("ledger", "list"),
-        ("ledger", "metrics"),
+        ("history", "--requests"),
+        ("metrics",),
         ("lot", "list"),
         ("lot", "list", "mirror"),
         ("lot", "gaps", "mirror", "--chain"),
         ("lot", "gaps", "orders"),
-        ("arc", "list"),
+        ("lot", "list", "--subscriptions"),
         ("operation", "list"),
         ("operation", "list", "--all"),
         ("operation", "show", "orders.write.1"),
         ("gc",),
-        ("spark", "status"),
-        ("location", "list"),
+        ("spark",),
+        ("status", "--locations"),
         ("erase", "shown", "--where", "n > 1"),
-        ("manifest", "show", "shown"),
+        ("show", "--manifest", "shown"),
         ("want", "create", "orders@2023-01-20", month, "--comment", "again", *module),
         ("want", "cancel", want, missed),
         ("taint", day, "--dry-run", "--reason", "wrong"),
@@ -154,10 +154,10 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
         ("resume", "orders@2023-01-18"),
         ("revert", "shown", "--to", shown[0].uuid),
         ("untaint", taint),
-        ("outage", "hold", "spark", "--reason", "x"),
-        ("outage", "release", "spark"),
-        ("job-run", "cancel", world.job_run("orders@2023-01-14"), "--reason", "no"),
-        ("tick", *module),
+        ("pause", "--needs", "spark", "--reason", "x"),
+        ("resume", "--needs", "spark"),
+        ("want", "cancel", "--job-runs", world.job_run("orders@2023-01-14"), "--reason", "no"),
+        ("admin", "tick", *module),
         ("build", "whole", *module),
         ("build", "orders@2023-01-05", "orders@2023-01-18", *module),
         ("build", building, "--timeout", "1s", *module),

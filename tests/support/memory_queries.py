@@ -114,6 +114,7 @@ class _Instances(_Subject):
             live_at=row.live_at,
             actor=self._log[row.created_seq - 1].actor,
             previous_uuid=None if row.previous_id is None else by_id[row.previous_id].uuid,
+            origin=row.origin,
         )
 
     def lineage(self, uuid: str) -> list[Instance]:

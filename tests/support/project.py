@@ -273,7 +273,7 @@ class Project:
     def tick_until_idle(self) -> None:
         """Tick until a tick has nothing to do."""
         for _ in range(MAX_TICKS):
-            done = self.call("tick", "--json")
+            done = self.call("admin", "tick", "--json")
             assert done.code == 0, done
             if not any(done.json.values()):
                 return
@@ -366,6 +366,6 @@ def shared_project(tmp_path_factory: pytest.TempPathFactory, empty_home: Path) -
 def known_project(shared_project: Project) -> Iterator[Project]:
     """The shared project once the store knows its assets, for tests that record nothing."""
     if shared_project.n_events() == 0:
-        assert shared_project.call("tick").code == 0
+        assert shared_project.call("admin", "tick").code == 0
     with shared_project.recording_nothing():
         yield shared_project

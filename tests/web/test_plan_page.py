@@ -46,7 +46,7 @@ def test_rows_are_chosen_by_their_effect_and_come_in_pages(client: TestClient) -
     assert first.count('<td class="why">') == MAX_ROWS
     assert last.count('<td class="why">') == 3
     assert reused.count('<td class="why">') == 2
-    assert re.search(r'aria-current="true"[^>]*>.*?reused', reused, re.DOTALL)
+    assert re.search(r'aria-current="true"[^>]*>.*?to reuse', reused, re.DOTALL)
 
 
 def test_a_bar_begins_and_ends_in_proportion_to_its_time() -> None:

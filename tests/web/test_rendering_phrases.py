@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from databuild_dagster.model.wording import typed
-from databuild_dagster.web.rendering import brief, duration, sentence, utc, words
+from databuild_dagster.web.rendering import brief, duration, sentence, utc
 
 UUID = "5cecaca6-8b07-12ac-2609-45b691f0f547"
 
@@ -55,11 +55,6 @@ def test_a_command_keeps_the_backticks_of_a_name(key: str) -> None:
 
 def test_a_sentence_with_half_a_command_has_no_code() -> None:
     assert sentence("it said `oops") == "it said `oops"
-
-
-@pytest.mark.parametrize(("name", "shown"), [("Live", "live"), ("UpForRetry", "up for retry"), ("missing", "missing")])
-def test_a_state_is_shown_in_words(name: str, shown: str) -> None:
-    assert words(name) == shown
 
 
 @pytest.mark.parametrize(

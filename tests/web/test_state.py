@@ -160,7 +160,7 @@ def test_a_closed_state_names_that_the_server_is_ending(world: PagesWorld) -> No
 
     state.close()
 
-    with pytest.raises(StateClosed, match="`databuild webserver`"):
+    with pytest.raises(StateClosed, match="`databuild dev --no-daemon`"):
         asyncio.run(state.ask(lambda: "answer"))
     with pytest.raises(StateClosed):
         state.soon("slow", lambda: "answer")

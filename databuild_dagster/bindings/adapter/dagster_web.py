@@ -25,7 +25,7 @@ from databuild_dagster.model.logs import logger
 OPTIONS_VARIABLES: Final = "DAGSTER_WEBSERVER"
 #: The commands by which `dagster dev` starts its web server and its daemon, with ours in their places.
 _DAGSTERS: Final = ["-m", "dagster_webserver"]
-_OURS: Final = ["-m", "databuild_dagster", "webserver"]
+_OURS: Final = ["-m", "databuild_dagster", "dev", "--no-daemon"]
 _DAGSTERS_DAEMON: Final = ["-m", "dagster._daemon"]
 _OUR_DAEMON: Final = ["-m", "databuild_dagster.bindings.adapter.dev_logs"]
 
@@ -71,7 +71,7 @@ def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes, at_exit: Ca
     _call_at_exit(at_exit)
     leave_out_of_collections()
     leave_out_colors()
-    cli(args=list(arguments), prog_name="databuild webserver", auto_envvar_prefix=OPTIONS_VARIABLES)
+    cli(args=list(arguments), prog_name="databuild dev --no-daemon", auto_envvar_prefix=OPTIONS_VARIABLES)
 
 
 def leave_out_of_collections() -> None:

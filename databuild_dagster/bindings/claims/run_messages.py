@@ -77,9 +77,7 @@ def stalled(waiting: Mapping[Ref, str | None], seconds: float) -> str:
     """The time limit is over; `waiting` has the job run that should build each ref, if it exists."""
     ref, job_run = next(iter(waiting.items()))
     builder = f"job run {job_run} of {ref} has not ended" if job_run else f"the next try of {ref} has not begun"
-    return (
-        f"Waited {seconds:.0f} s for {few_of(list(waiting))} from elsewhere: {builder}. See `databuild job-run list`."
-    )
+    return f"Waited {seconds:.0f} s for {few_of(list(waiting))} from elsewhere: {builder}. See `databuild history --job-runs`."
 
 
 def temporary_home(home: str) -> str:

@@ -326,7 +326,7 @@ class BuildResult(Result):
         return f"{self.live} of {counted(self.live + len(self.not_live), 'ref')} live{reused}{doing}"
 
     def shown(self) -> Screen:
-        rows = [(ref.ref, ref.state.value if ref.state else "missing", ref.why) for ref in self.not_live]
+        rows = [(ref.ref, ref.state.in_words if ref.state else "missing", ref.why) for ref in self.not_live]
         late = [] if self.timed_out is None else [f"{self.timed_out.message} {self.timed_out.advice}"]
         return Screen(self.sentence, ("ref", "state", "why"), rows, (*self.hints, *late))
 

@@ -1,4 +1,4 @@
-"""Side ticks: what a sensor of a feature does in Dagster, done by `databuild build` and `databuild tick` after their own tick.
+"""Side ticks: what a sensor of a feature does in Dagster, done by `databuild build` and `databuild admin tick` after their own tick.
 
 The command line shows a report in the words of the core: ids, outcomes and reasons as text.
 """

@@ -108,7 +108,7 @@ def _queries_at(as_of: AsOf | None, home: Home, instance: Opened) -> Iterator[Qu
 def get_build_request_for_available_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> str | None:
     """The Dagster run that built the live instance, or the launch that it came with; None when it is not live.
 
-    `databuild ledger list --request ID` lists what it built. Raises as `get_canonical_partition`.
+    `databuild history --requests --request ID` lists what it built. Raises as `get_canonical_partition`.
     """
     with opened_store(home, instance) as store:
         return Queries(store).canonical.build_request_of_live(parse_ref(ref))

@@ -346,7 +346,7 @@ def _session_of_home(home: Path) -> Any:
 
 
 def _answers(spark: Any) -> bool:
-    """Whether the server still answers: `databuild spark stop` may have stopped it."""
+    """Whether the server still answers: `databuild spark --stop` may have stopped it."""
     with warnings.catch_warnings():
         # PySpark warns about its own retries.
         warnings.simplefilter("ignore")

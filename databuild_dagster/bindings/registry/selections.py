@@ -56,9 +56,9 @@ def select_refs(
 def refs_of_names(
     queries: Queries, instance: OpenInstance, names: tuple[Ref, ...], only: Collection[str] = ()
 ) -> tuple[Ref, ...]:
-    """As `select_refs`. Refs alone are passed on as they are, without a question to the store."""
+    """As `select_refs`. Refs alone are passed on, each once, without a question to the store."""
     is_plain = not only and not any(map(may_be_selection, names))
-    return names if is_plain else select_refs(queries, instance, names, only)
+    return tuple(dict.fromkeys(names)) if is_plain else select_refs(queries, instance, names, only)
 
 
 def select_names(queries: Queries, instance: OpenInstance, names: Iterable[Ref]) -> tuple[Ref, ...]:

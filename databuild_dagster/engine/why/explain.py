@@ -175,11 +175,11 @@ def _want_in_words(state: WantState, n: int, now: float) -> str | None:
         case WantState.SUCCESSFUL:
             return f"{subject} succeeded: everything asked for was live"
         case WantState.CANCELED:
-            return f"{subject} ended Canceled: nothing is built for it any more"
+            return f"{subject} ended canceled: nothing is built for it any more"
         case WantState.EXPIRED:
-            return f"{subject} ended Expired: its TTL passed, and nothing is built for it any more"
+            return f"{subject} ended expired: its TTL passed, and nothing is built for it any more"
         case WantState.FAILED | WantState.UPSTREAM_FAILED:
-            return f"{subject} ended {state.value}, and {stays} so; want it again when the cause is repaired"
+            return f"{subject} ended {state.in_words}, and {stays} so; want it again when the cause is repaired"
         case _:
             return None
 
@@ -435,7 +435,7 @@ class _Following:
 
     def _last_want(self, ref: Ref) -> str:
         wants = self._queries.wants.of_ref(ref)
-        return f": the last want for it, {wants[-1].id}, is {wants[-1].state.value}" if wants else ""
+        return f": the last want for it, {wants[-1].id}, is {wants[-1].state.in_words}" if wants else ""
 
     def _backoff(self, known: KnownRefs, ref: Ref) -> str:
         wanted, canonical = self._queries.planning.wanted([ref])[ref], known.canonical[ref]

@@ -83,6 +83,8 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
             ended = ENDED_AS.get(job_runs[instance.job_run].state, "")
             if said := f"{verb} for inputs: {inputs}" if inputs else ended:
                 words.append(said)
+        elif instance.origin is not None:
+            words.append(f"{instance.origin}, by {instance.actor}")
         reasons[instance.uuid] = "; ".join(words) or None
     return reasons
 

@@ -89,7 +89,7 @@ class JobRunReport(JobRun, frozen=True):
 
 
 def job_run_report(queries: Queries, name: str) -> JobRunReport:
-    """A job run by its id, or the end of it, in the shape of `job-run show`. Raises as `IdQueries.full`."""
+    """A job run by its id, or the end of it, in the shape of `show --job-run`. Raises as `IdQueries.full`."""
     job_run = queries.job_runs.get(queries.ids.full(IdKind.JOB_RUN, name))
     assert job_run is not None, "the id is one of a job run"
     (build,) = builds_of(queries, [job_run])
@@ -153,7 +153,7 @@ def waiting_for(queries: Queries, command: CancelJobRuns) -> Waiting:
 
 
 def canceled_job_runs(engine: Engine, command: CancelJobRuns, waiting: Waiting) -> list[CanceledJobRun]:
-    """The outcome in the shape of `job-run cancel`."""
+    """The outcome in the shape of `want cancel --job-runs`."""
     queries = engine.queries
     waiting_runs = waiting_dagster_runs(engine.ledger, _looked_at(queries, command))
     return [

@@ -46,7 +46,7 @@ def entries_of_request(ledger: Ledger, queries: Queries, name: str, most: int) -
 
 
 def shown_entry(entry: LedgerEntry) -> ShownEntry:
-    """An entry in the shape of `ledger list`."""
+    """An entry in the shape of `history --requests`."""
     return extended(ShownEntry, entry, message=MESSAGES.get(entry.kind, ""))
 
 
@@ -58,5 +58,5 @@ def requested_entries(requesters: Mapping[str, Requester], entries: Iterable[Led
 
 
 def metrics_shape(metrics: Iterable[JobMetrics]) -> dict[str, ShownMetrics]:
-    """The metrics of jobs by their names, in the shape of `ledger metrics`."""
+    """The metrics of jobs by their names, in the shape of `metrics`."""
     return {of_job.job: extended(ShownMetrics, of_job, job_runs=of_job.counts) for of_job in metrics}

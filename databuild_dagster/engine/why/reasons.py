@@ -34,7 +34,7 @@ class StartedRun(NamedTuple):
 def slow_launches(queries: Queries, running: Iterable[StartedRun], now: float) -> dict[str, str]:
     """A clause about each slow launch among the launches of some job runs, by launch id (rule 8.3).
 
-    The usual duration of a job run is the duration in `ledger metrics`; the durations of a launch's job runs are added.
+    The usual duration of a job run is the duration in `metrics`; the durations of a launch's job runs are added.
     """
     found: dict[str, str] = {}
     for run in {run.launch_id: run for run in running if now - run.since >= MIN_SECONDS}.values():
@@ -44,7 +44,7 @@ def slow_launches(queries: Queries, running: Iterable[StartedRun], now: float) -
         if usual and now - run.since >= TIMES_USUAL * usual:
             found[run.launch_id] = (
                 f", {(now - run.since) / usual:.0f} times as long as usual, so its work may stand still: "
-                f"`databuild job-run cancel --retry {typed(run.job_run)}` builds it again"
+                f"`databuild want cancel --job-runs --retry {typed(run.job_run)}` builds it again"
             )
     return found
 

@@ -8,15 +8,13 @@ FEATURE = Feature(
     needs=("tables",),
     asset_settings=Column("settings:ASSET_SETTINGS"),
     commands=(
-        Command(
-            "receipt", "commands.receipt:receipt", "Show what the instances of REFS were made of.", "Find out", "read"
-        ),
+        Command("show --full", "commands.receipt:receipt", "Show what the instances of REFS were made of."),
         Command(
             "diff",
             "commands.diff:diff",
             "Compare REFS with before: inputs, code, rows, columns.",
             "Find out",
-            "receipt",
+            "read",
         ),
     ),
     routes=Column("pages:ROUTES"),

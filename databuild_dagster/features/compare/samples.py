@@ -110,7 +110,7 @@ def _why_not(canonical: Canonical) -> str | None:
     if canonical.state is None:
         return "nothing has built it"
     if canonical.state not in _WITH_ROWS or canonical.live_at is None:
-        return f"it is {canonical.state.value}, and has no data"
+        return f"it is {canonical.state.in_words}, and has no data"
     if canonical.manifest_state == REMOVED:
         return "its data was removed"
     if canonical.manifest_uri is None:

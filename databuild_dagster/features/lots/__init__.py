@@ -23,7 +23,7 @@ FEATURE = Feature(
             "Count the lots of DATASET, or of all, by state.",
             "By subject",
             "log",
-            group="List lots and gaps, and record lots that arrive.",
+            group="List lots, gaps and subscriptions, and record arrivals.",
         ),
         Command(
             "lot gaps", "commands.gaps:gaps", "Show which lots of DATASET are missing, and why.", "By subject", "list"
@@ -35,16 +35,9 @@ FEATURE = Feature(
             "By subject",
             "gaps",
         ),
+        Command("lot arrive --landed", "commands.lot:look", "Record the files that wait in landing folders."),
         Command(
-            "lot look", "commands.lot:look", "Record the files that wait in landing folders.", "By subject", "arrive"
-        ),
-        Command(
-            "arc list",
-            "commands.arc:list_arcs",
-            "Count the lots of ARC, or of every arc, by state.",
-            "By subject",
-            "lot",
-            group="List arcs: assets that subscribe to others.",
+            "lot list --subscriptions", "commands.arc:list_arcs", "Count the lots of assets that subscribe, by state."
         ),
     ),
     routes=Column("pages:ROUTES"),

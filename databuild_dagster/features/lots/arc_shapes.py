@@ -27,7 +27,7 @@ Counts = Mapping[str, Mapping[str, int]]
 class NoArc(InvalidRequest):
     """{asset} subscribes to nothing, so it is no arc."""
 
-    hint = "`databuild arc list` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
+    hint = "`databuild lot list --subscriptions` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
 
 
 class ShownArcLot(msgspec.Struct, frozen=True):

@@ -353,7 +353,7 @@ class _Following:
         if last_want is None:
             return _Node(GapCause.NEVER_WANTED, _sentence(standing, "it was never wanted"))
         cause = GapCause.EXPIRED if last_want.state is WantState.EXPIRED else GapCause.WANT_ENDED
-        why = f"the last want for it, {last_want.want_id}, is {last_want.state.value}"
+        why = f"the last want for it, {last_want.want_id}, is {last_want.state.in_words}"
         return _Node(cause, _sentence(standing, why))
 
     def _maker(self, asset: str) -> Maker:

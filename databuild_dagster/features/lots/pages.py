@@ -95,7 +95,7 @@ PAGES: Final = (
         "arcs.html",
         _arcs_page,
         parameters_of(ROUTES, "/arcs"),
-        entry="Arcs",
+        entry="Subscriptions",
         entry_after="/plan",
         folder=TEMPLATES,
     ),

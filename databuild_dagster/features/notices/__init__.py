@@ -9,11 +9,10 @@ FEATURE = Feature(
     duties=Column("sla_check:DUTIES"),
     commands=(
         Command(
-            "ledger metrics",
+            "metrics",
             "commands.metrics:metrics",
             "Show success rates, and builds and seconds saved.",
-            "By subject",
-            "list",
+            "Find out",
         ),
     ),
 )

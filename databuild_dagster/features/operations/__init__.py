@@ -15,7 +15,7 @@ FEATURE = Feature(
             "commands.operation_run:run",
             "Run an operation over the partitions of a dataset.",
             "By subject",
-            "arc",
+            "lot",
             group="Run, list, watch and cancel operations on datasets.",
         ),
         Command(
@@ -32,15 +32,13 @@ FEATURE = Feature(
             "By subject",
             "list",
         ),
-        Command(
-            "operation watch", "commands.operation:watch", "Follow OPERATION to its end.", "By subject", after="show"
-        ),
+        Command("operation show --watch", "commands.operation:watch", "Follow OPERATION to its end."),
         Command(
             "operation cancel",
             "commands.operation:cancel",
             "Cancel operations, whether or not their code still loads.",
             "By subject",
-            "watch",
+            "show",
         ),
     ),
     routes=Column("pages:ROUTES"),

@@ -1,9 +1,9 @@
-"""`databuild outage`: what is out of reach, and holds of a person (rule 6.17)."""
+"""`databuild status --outages`, `pause --needs` and `resume --needs`: what is out of reach, and holds of a person (rule 6.17)."""
 
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.output import answer, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
@@ -61,10 +61,8 @@ def hold_launches(what: str, location: str | None, reason: str, as_json: bool) -
     engine, needed = the_engine(), Surrounding(what)
     here = _location(engine, location)
     hold(engine, here, needed, f"{this_user()}: {reason}", this_user())
-    if as_json:
-        emit({"location": here, "what": what})
-        return
-    click.echo(f"No launch of {here} that needs {needed.in_words} begins until it is released.")
+    sentence = f"No launch of {here} that needs {needed.in_words} begins until it is resumed."
+    answer({"location": here, "what": what}, sentence, as_json=as_json)
 
 
 @click.command()
@@ -81,10 +79,8 @@ def release_launches(what: str, location: str | None, as_json: bool) -> None:
     if needed not in {known for known, _ in outages(engine, here)}:
         raise NothingHeld(location=here, what=needed.in_words)
     release(engine, here, needed, this_user())
-    if as_json:
-        emit({"location": here, "what": what})
-        return
-    click.echo(f"The next tick of {here} launches what needs {needed.in_words}.")
+    sentence = f"The next tick of {here} launches what needs {needed.in_words}."
+    answer({"location": here, "what": what}, sentence, as_json=as_json)
 
 
 def _location(engine: Engine, named: str | None) -> str:

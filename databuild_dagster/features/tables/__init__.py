@@ -14,7 +14,7 @@ FEATURE = Feature(
     measures=Column("status_parts:MEASURES"),
     commands=(
         Command(
-            "publish", "commands:publish", "Bring the table of DATASET up to date by hand.", "Maintain", "Maintain"
+            "admin publish", "commands:publish", "Bring the table of DATASET up to date by hand.", "By subject", "tick"
         ),
     ),
     keeps=Column("keeping:KEEPS"),

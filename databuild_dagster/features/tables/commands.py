@@ -1,9 +1,9 @@
-"""`databuild publish DATASET`: bring the table of a dataset up to the log by hand (rule 10.10)."""
+"""`databuild admin publish DATASET`: bring the table of a dataset up to the log by hand (rule 10.10)."""
 
 import click
 
 from databuild_dagster.cli.options import table_timeout, tabular
-from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.output import answer, count
 from databuild_dagster.cli.state import the_engine, the_warehouse
 from databuild_dagster.features.tables.errors import NotPublished
 from databuild_dagster.features.tables.opening import place_of
@@ -40,10 +40,7 @@ def publish(dataset: str, repair: bool, take_over: bool, dry_run: bool, timeout:
         place_of(spec, warehouse),
         lambda: publish_dataset(engine, spec, warehouse, repair=repair, take_over=take_over, dry_run=dry_run),
     )
-    if as_json:
-        emit(_as_json(done, dry_run=dry_run))
-    else:
-        click.echo(_sentence(done, dry_run=dry_run))
+    answer(_as_json(done, dry_run=dry_run), _sentence(done, dry_run=dry_run), as_json=as_json)
 
 
 def _as_json(done: Published, *, dry_run: bool) -> dict[str, object]:

@@ -71,7 +71,7 @@ def _wrong_tables(checked: Checked) -> list[Violation]:
         asset = dataset.asset
         try:
             for wrong in wrong_table_files(checked.store, dataset, checked.warehouse()):
-                why = f"the table of {asset} is wrong: {wrong.why}; `databuild publish --repair {typed(asset)}` puts it right"
+                why = f"the table of {asset} is wrong: {wrong.why}; `databuild admin publish --repair {typed(asset)}` puts it right"
                 found.append(Violation("rule 10.10", wrong.path, why))
         except DatabuildError as error:
             found.append(Violation("rule 10.10", asset, f"its table cannot be compared: {error.message}"))

@@ -34,7 +34,7 @@ class CatalogAway(DatabuildError):
 class PublishingContinues(DatabuildError):
     """The table of {asset} is not published yet: its catalog or storage does not answer, or takes long."""
 
-    hint = "The next tick looks again. `databuild publish {asset}` waits for the end, and Ctrl-C ends that wait."
+    hint = "The next tick looks again. `databuild admin publish {asset}` waits for the end, and Ctrl-C ends that wait."
 
 
 class NoPlaceForCatalog(Refused):
@@ -46,7 +46,7 @@ class NoPlaceForCatalog(Refused):
 class TableOfAnother(Refused):
     """The table {table} of {asset} belongs to another build state ({found}; this one is {own})."""
 
-    hint = "Name another table; after a move, a restore or an import, `databuild publish --take-over {asset}` takes it over."
+    hint = "Name another table; after a move, a restore or an import, `databuild admin publish --take-over {asset}` takes it over."
 
 
 class TableOfAnotherDataset(Refused):
@@ -58,7 +58,7 @@ class TableOfAnotherDataset(Refused):
 class TableElsewhere(Refused):
     """The metadata of the table {table} of {asset} is not in {folder}, which is the place of its dataset now."""
 
-    hint = "After a move or a copy of the home, `databuild publish --take-over {asset}` creates the table there."
+    hint = "After a move or a copy of the home, `databuild admin publish --take-over {asset}` creates the table there."
 
 
 class TableNotOurs(Refused):
@@ -70,19 +70,21 @@ class TableNotOurs(Refused):
 class ForeignSnapshot(Refused):
     """Another writer has changed the table {table} of {asset}: its snapshot {snapshot} does not say up to which seq it holds."""
 
-    hint = "`databuild publish --repair {asset}` makes it what the log says; on_conflict='rebase' does so each time."
+    hint = (
+        "`databuild admin publish --repair {asset}` makes it what the log says; on_conflict='rebase' does so each time."
+    )
 
 
 class TableAhead(Refused):
     """The table {table} of {asset} holds up to seq {found}, and the log ends at seq {head}."""
 
-    hint = "The log was restored from a backup; `databuild publish --repair {asset}` makes the table what the log says now."
+    hint = "The log was restored from a backup; `databuild admin publish --repair {asset}` makes the table what the log says now."
 
 
 class TableOfAnotherHistory(Refused):
     """The table {table} of {asset} holds up to seq {seq} of another history of this log: event {seq} is not the one it was."""
 
-    hint = "The log was restored from a backup; `databuild publish --repair {asset}` makes the table what the log says now."
+    hint = "The log was restored from a backup; `databuild admin publish --repair {asset}` makes the table what the log says now."
 
 
 class StoreIsACopy(Refused):
@@ -143,13 +145,13 @@ class PublishConflict(Conflict):
 class TableDamaged(NotFound):
     """The table {table} of {asset} cannot be read: {why}."""
 
-    hint = "`databuild publish --repair {asset}` makes it what the log says."
+    hint = "`databuild admin publish --repair {asset}` makes it what the log says."
 
 
 class NoTags(Refused):
     """The table of {asset} is a Delta table, and Delta has no tags."""
 
-    hint = "`databuild receipt` names the version; publish the dataset as Iceberg to keep a snapshot by a name."
+    hint = "`databuild show --full` names the version; publish the dataset as Iceberg to keep a snapshot by a name."
 
 
 class TagTaken(Refused):
@@ -167,9 +169,7 @@ class SnapshotExpired(NotFound):
 class NotInTable(Refused):
     """No snapshot of the table {table} of {asset} holds instance {uuid}."""
 
-    hint = (
-        "`databuild publish {asset}` publishes what is live; snapshots of earlier instances expire with `databuild gc`."
-    )
+    hint = "`databuild admin publish {asset}` publishes what is live; snapshots of earlier instances expire with `databuild gc`."
 
 
 class TableSilent(DatabuildError):

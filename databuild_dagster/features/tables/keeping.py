@@ -31,7 +31,7 @@ T = TypeVar("T")
 AWAITED: Final = "its table is behind the log, so a publication that runs now may list its files"
 #: Why it stays where no snapshot says how far a first publication is.
 NEVER_PUBLISHED: Final = (
-    "its table was never published, so a first publication may list its files; `databuild gc` may remove it after `databuild "
+    "its table was never published, so a first publication may list its files; `databuild gc` may remove it after `databuild admin "
     "publish {asset}`, or after the next tick"
 )
 

@@ -1,4 +1,4 @@
-"""`databuild what-if taint|code|missing`: what follows from a supposition, with nothing recorded (rule 8.10)."""
+"""`databuild plan --if-tainted`, `--if-new-code` and `--if-missing`: what follows from a supposition, with nothing recorded (rule 8.10)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable

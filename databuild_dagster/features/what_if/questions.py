@@ -39,7 +39,7 @@ _SUPPOSED = "supposed"
 class HasArrived(Refused):
     """{ref} is live since {since}, so it has arrived."""
 
-    hint = "`databuild what-if taint {ref}` shows what follows if its data is wrong."
+    hint = "`databuild plan --if-tainted {ref}` shows what follows if its data is wrong."
 
 
 class NothingWasBuilt(Refused):

@@ -13,6 +13,7 @@ from databuild_dagster.store.queries.asking import Asking
 
 _FULL = 36
 _ID = re.compile(rf"[0-9a-f-]{{{SHORT_ID},{_FULL}}}")
+_IN_TEXT = re.compile(r"(?<!Dagster run )(?<![0-9a-f-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
 #: Enough of a beginning to be no other text. A person copies it from a page or a log.
 _BEGINNING = re.compile(r"[0-9a-f]{4}[0-9a-f-]*")
 #: Ids that a message about a beginning names.
@@ -62,6 +63,11 @@ def may_be_id(text: str) -> bool:
 def short_id(id: str) -> str:
     """The end of an id, by which the command line knows it; a name that is no id is unchanged."""
     return id[-SHORT_ID:] if may_be_id(id) and len(id) == _FULL else id
+
+
+def with_short_ids(text: str) -> str:
+    """A sentence with the end of each id of ours; Dagster finds its runs by their whole ids."""
+    return _IN_TEXT.sub(lambda found: short_id(found[0]), text)
 
 
 class IdQueries(Asking):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from databuild_dagster.model.events import Erasure, JobRunStarted, MadeWith, ManifestRemoved
-from databuild_dagster.model.records import Time
+from databuild_dagster.model.records import Time, extended
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -63,6 +63,8 @@ class Instance(NamedTuple):
     actor: str
     #: The instance of its ref that was created before it; None for the first.
     previous_uuid: str | None
+    #: Of data from outside: "adopted from …" and the like.
+    origin: str | None
 
 
 class FolderOwner(NamedTuple):
@@ -255,6 +257,12 @@ class Taint(msgspec.Struct, frozen=True):
 
 
 _TAINT = Selection(Taint, "t")
+
+
+class HeldTaint(Taint, frozen=True):
+    """A taint with the refs that are tainted by it now."""
+
+    refs: tuple[Ref, ...]
 
 
 class InstanceQueries(Asking):
@@ -554,6 +562,17 @@ class InstanceQueries(Asking):
             JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND x.canceled_at IS NULL ORDER BY t.id"""
         return grouped(_TAINT.by(self._all(sql, Keys(uuids))))
+
+    def held_taints(self) -> list[HeldTaint]:
+        """The taints of the refs that are tainted now, newest first, by the index of tainted refs."""
+        sql = f"""
+            SELECT r.ref, {_TAINT.columns} FROM {PREFIX}refs r
+            JOIN {PREFIX}taint_instances x ON x.instance_id = r.canonical_id JOIN {PREFIX}taints t ON t.id = x.taint_id
+            WHERE r.state = '{InstanceState.TAINTED}' AND x.canceled_at IS NULL ORDER BY t.id DESC, r.ref"""
+        refs: dict[Taint, list[Ref]] = {}
+        for ref, taint in _TAINT.by(self._all(sql)):
+            refs.setdefault(taint, []).append(ref)
+        return [extended(HeldTaint, taint, refs=tuple(of_taint)) for taint, of_taint in refs.items()]
 
     def taints_to_show(self, refs: Iterable[Ref]) -> dict[Ref, Taint]:
         """The newest taint in force of each ref that is not live: of its canonical instance if that is tainted, else of the

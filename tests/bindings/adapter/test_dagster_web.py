@@ -57,7 +57,7 @@ def test_the_web_server_and_the_daemon_of_a_dev_are_replaced() -> None:
     code_server = [sys.executable, "-m", "dagster", "api", "grpc"]
 
     assert dagster_web.with_ours(webserver) == [
-        sys.executable, "-m", "databuild_dagster", "webserver", "--port", "3000",
+        sys.executable, "-m", "databuild_dagster", "dev", "--no-daemon", "--port", "3000",
     ]  # fmt: skip
     assert dagster_web.with_ours(daemon) == [sys.executable, "-m", dev_logs.__name__, "run"]
     assert dagster_web.with_ours(code_server) == code_server

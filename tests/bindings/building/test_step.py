@@ -149,9 +149,9 @@ def test_a_person_opens_what_has_failed_and_a_schedule_is_refused(deploy: Any) -
 
     refused = site.launch(["fragile"], tags={"dagster/schedule_name": "nightly"})
     assert (refused.status, refused.tags[OUTCOME_TAG]) == (FAILURE, "denied")
-    assert site.failure().startswith("fragile was refused. fragile is Failed: ValueError: not today")
+    assert site.failure().startswith("fragile was refused. fragile is failed: ValueError: not today")
     errors = [entry.user_message for entry in site.instance.all_logs(refused.run_id) if entry.level == logging.ERROR]
-    assert any("fragile is Failed" in error for error in errors)
+    assert any("fragile is failed" in error for error in errors)
     assert site.state("fragile") is FAILED
 
     site.launch(["fragile"])

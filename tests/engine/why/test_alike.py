@@ -92,5 +92,5 @@ def test_a_want_of_a_thousand_refs_is_explained_in_a_few_lines(make_world) -> No
         "days@0002, days@0003, days@0004 and 46 more",
         "not explained here",
     ]
-    assert found[0].startswith(f"{request}: 2 wants ended Failed, and stay so")
+    assert found[0].startswith(f"{request}: 2 wants ended failed, and stay so")
     assert found[-1] == "not explained here: 949 more (949 never built)"

@@ -109,7 +109,7 @@ def test_a_ref_whose_wants_have_ended_is_explained_so(world):
     world.cancel_want(want)
 
     assert why(world, "a") == [
-        f"never built; no open want names it: the last want for it, {want}, is Canceled; `databuild want create a` records one"
+        f"never built; no open want names it: the last want for it, {want}, is canceled; `databuild want create a` records one"
     ]
 
 
@@ -371,7 +371,7 @@ def test_a_want_that_ended_says_how(world, how):
 
     answer = causes(world, want)
 
-    assert answer[0][1].startswith(f"the want ended {how}")
+    assert answer[0][1].startswith(f"the want ended {how.lower()}")
     assert [ref for ref, _ in answer[1:]] == ([] if how == "Canceled" else ["a"])
 
 

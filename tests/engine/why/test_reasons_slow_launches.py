@@ -36,7 +36,7 @@ def test_a_build_that_takes_much_longer_than_usual_is_named_to_all_who_wait(worl
     world.clock.turn(1)
     slow = (
         f"5 times as long as usual, so its work may stand still: "
-        f"`databuild job-run cancel --retry {world.job_run('day@8')}` builds it again"
+        f"`databuild want cancel --job-runs --retry {world.job_run('day@8')}` builds it again"
     )
 
     (cause,) = explain(world.engine, "day@8").causes

@@ -109,7 +109,9 @@ def test_removed_data_is_neither_reverted_to_nor_read_as_of_then(project: Projec
 
     assert project.n_events() == events
     assert project.ask("show", "a", "--as-of", then)["canonical"]["files"] == []
-    assert {instance["uuid"] for instance in project.ask("receipt", "a", "--instance", first)["instances"]} == {first}
+    assert {instance["uuid"] for instance in project.ask("show", "--full", "a", "--instance", first)["instances"]} == {
+        first
+    }
 
 
 def test_live_data_is_removed_if_tainted_and_asked_for_and_is_built_again(project: Project, home: Home) -> None:
@@ -256,7 +258,7 @@ def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project
 
 
 def arc_states(project: Project) -> dict[str, str]:
-    return {entry["ref"]: entry["state"] for entry in project.ask("arc", "list", "checked")}
+    return {entry["ref"]: entry["state"] for entry in project.ask("lot", "list", "--subscriptions", "checked")}
 
 
 FILLING = """

@@ -68,7 +68,7 @@ def test_a_receipt_is_enough_to_build_the_same_rows_again(deploy: Deploy, ask: C
     FOUND["n"] = 6
     site.launch(["numbers"])
     site.launch(["scaled"], run_config={"ops": {"scaled": {"config": {"factor": 7}}}})
-    first, receipt = site.rows("scaled"), ask("receipt", "scaled")
+    first, receipt = site.rows("scaled"), ask("show", "--full", "scaled")
     FOUND["n"] = 100
     site.launch(["numbers", "scaled"], tags={REBUILD_TAG: "true"})
     assert first == [{"n": 42}]
@@ -80,7 +80,7 @@ def test_a_receipt_is_enough_to_build_the_same_rows_again(deploy: Deploy, ask: C
         ask("revert", ref, "--to", uuid)
     site.launch(["scaled"], run_config=made["scaled"]["config"], tags={REBUILD_TAG: "true"} | made["scaled"]["tags"])
 
-    again = made_of(ask("receipt", "scaled"))
+    again = made_of(ask("show", "--full", "scaled"))
     same = ("code", "code_version", "config", "tags", "versions", "inputs", "schema", "rows", "job")
     assert site.rows("scaled") == first
     assert again["scaled"]["uuid"] != made["scaled"]["uuid"]
@@ -98,7 +98,7 @@ def test_a_receipt_names_the_code_the_config_and_the_libraries(deploy: Deploy, a
     settings = json.dumps({"spark.sql.shuffle.partitions": "3"})
     site.launch(["numbers", "scaled"], run_config=config, tags={SPARK_CONFIG_TAG: settings})
 
-    made = made_of(ask("receipt", "scaled"))
+    made = made_of(ask("show", "--full", "scaled"))
 
     assert made["scaled"]["config"] == config
     assert made["numbers"]["config"] == {}
@@ -120,7 +120,7 @@ def test_a_secret_that_the_environment_holds_is_not_written_into_the_log(
     site = deploy(asked, resources={"api": Api(token="none")})
     site.launch(["asked"], run_config={"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}})
 
-    made = made_of(ask("receipt", "asked"))
+    made = made_of(ask("show", "--full", "asked"))
 
     assert site.rows("asked") == [{"letters": len("hush-hush")}]
     assert made["asked"]["config"] == {"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}}

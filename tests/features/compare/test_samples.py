@@ -83,7 +83,7 @@ def test_what_has_no_data_is_refused_with_its_state(world: PublishedWorld) -> No
     with pytest.raises(NoRowsHere, match="nothing has built it"):
         sample_of(world.queries, DAY)
     world.start(DAY)
-    with pytest.raises(NoRowsHere, match="it is Building, and has no data"):
+    with pytest.raises(NoRowsHere, match="it is building, and has no data"):
         sample_of(world.queries, DAY)
 
 

@@ -134,14 +134,14 @@ def test_its_wants_have_expired(days):
 
     days.handle(c.ExpireWants(want_ids=(want,)))
 
-    assert only(days) == ("want expired", f"{A}: the last want for it, {want}, is Expired")
+    assert only(days) == ("want expired", f"{A}: the last want for it, {want}, is expired")
 
 
 def test_its_want_was_canceled(days):
     want = days.want(A)
     days.cancel_want(want)
 
-    assert only(days) == ("want ended", f"{A}: the last want for it, {want}, is Canceled")
+    assert only(days) == ("want ended", f"{A}: the last want for it, {want}, is canceled")
 
 
 def test_a_failure_upstream_is_followed_to_the_first_cause(days):

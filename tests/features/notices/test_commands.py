@@ -1,4 +1,4 @@
-"""`ledger metrics`: what became of job runs and what was spared, for people and for Prometheus (rule 8.5)."""
+"""`metrics`: what became of job runs and what was spared, for people and for Prometheus (rule 8.5)."""
 
 import re
 import signal
@@ -15,21 +15,21 @@ DAY, NEXT_DAY = "orders@2024-01-29", "orders@2024-01-30"
 
 def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> None:
     """Rule 8.5"""
-    assert project.ask("ledger", "metrics") == {}
+    assert project.ask("metrics") == {}
     project.fail("2024-01-30")
     assert project.call("build", DAY, NEXT_DAY).code == 1
     project.ask("want", "create", DAY)
     project.build(DAY)
 
-    (job,) = project.ask("ledger", "metrics").items()
+    (job,) = project.ask("metrics").items()
     assert job[0] == "orders"
     assert (job[1]["job_runs"], job[1]["avoided"]) == ({"Failed": 1, "Succeeded": 1, "Skipped": 2}, 2)
     assert job[1]["seconds_saved"] == 2 * job[1]["median_seconds"] > 0
-    table = project.call("ledger", "metrics", "--since", "1h", "--job", "orders").out
+    table = project.call("metrics", "--since", "1h", "--job", "orders").out
     assert re.search(r"orders +75\.0% +3 +1 +0 +0 +0 +2 ", table), table
-    assert project.ask("ledger", "metrics", "--until", "1h") == {}
-    assert project.call("ledger", "metrics", "--since", "1h", "--prometheus").code == 2
-    scraped = project.call("ledger", "metrics", "--prometheus").out
+    assert project.ask("metrics", "--until", "1h") == {}
+    assert project.call("metrics", "--since", "1h", "--prometheus").code == 2
+    scraped = project.call("metrics", "--prometheus").out
     assert 'databuild_job_success_ratio{job="orders"} 0.75' in scraped
     # The median moves, so this may fall, which a counter never does.
     assert "# TYPE databuild_seconds_saved gauge" in scraped
@@ -45,7 +45,7 @@ def test_metrics_for_prometheus_name_the_extra_that_they_need(
     monkeypatch.delitem(sys.modules, "databuild_dagster.features.notices.commands.prometheus", raising=False)
     monkeypatch.delattr("databuild_dagster.features.notices.commands.prometheus", raising=False)
 
-    done = known_project.call("ledger", "metrics", *how)
+    done = known_project.call("metrics", *how)
 
     assert (done.code, done.out) == (2, "")
     assert done.err.strip().endswith(
@@ -57,7 +57,7 @@ def test_metrics_for_prometheus_name_the_extra_that_they_need(
 @pytest.mark.long("Ctrl-C reaches a process")
 def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:
     project.build(DAY)
-    serving = project.start("ledger", "metrics", "--serve", "0")
+    serving = project.start("metrics", "--serve", "0")
     line = wait_for_line(serving, "http")[-1]
     url = re.search(r"http://127\.0\.0\.1:\d+/metrics", line)
     assert url is not None, line
@@ -86,17 +86,17 @@ def test_prometheus_is_answered_where_it_was_said(project: Project, monkeypatch:
 
     monkeypatch.setattr("databuild_dagster.features.notices.commands.prometheus.Event", Waiting)
 
-    served = project.call("ledger", "metrics", "--serve", str(port), "--host", "0.0.0.0")
+    served = project.call("metrics", "--serve", str(port), "--host", "0.0.0.0")
 
     assert f"http://0.0.0.0:{port}/metrics" in served.err
     assert "databuild_open_wants 0.0" in scraped[0]
 
 
 def test_a_host_that_cannot_be_listened_on_is_refused(project: Project) -> None:
-    alone = project.call("ledger", "metrics", "--host", "0.0.0.0")
-    elsewhere = project.call("ledger", "metrics", "--serve", "0", "--host", "192.0.2.1")
-    unknown = project.call("ledger", "metrics", "--serve", "0", "--host", "no-such-host.invalid")
-    empty = project.call("ledger", "metrics", "--serve", "0", "--host", "")
+    alone = project.call("metrics", "--host", "0.0.0.0")
+    elsewhere = project.call("metrics", "--serve", "0", "--host", "192.0.2.1")
+    unknown = project.call("metrics", "--serve", "0", "--host", "no-such-host.invalid")
+    empty = project.call("metrics", "--serve", "0", "--host", "")
 
     assert (alone.code, "give --serve too" in alone.err) == (2, True)
     assert (elsewhere.code, "Port 0 of 192.0.2.1 cannot be had" in elsewhere.err) == (2, True)
@@ -105,4 +105,4 @@ def test_a_host_that_cannot_be_listened_on_is_refused(project: Project) -> None:
 
 
 def test_prometheus_and_json_exclude_each_other(known_project: Project) -> None:
-    assert known_project.call("ledger", "metrics", "--prometheus", "--json").code == 2
+    assert known_project.call("metrics", "--prometheus", "--json").code == 2

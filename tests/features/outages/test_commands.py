@@ -1,4 +1,4 @@
-"""`databuild outage`, and what `status` and the metrics say of outages and holds (rule 6.17)."""
+"""`databuild status --outages`, `pause --needs`, `resume --needs`, and what `status` and the metrics say of outages and holds (rule 6.17)."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def location(project: Project) -> str:
 
 def test_a_hold_is_shown_with_what_waits_until_it_is_released(orders: Project) -> None:
     """Given a hold, a tick launches nothing; after the release it builds everything."""
-    orders.ask("outage", "hold", "warehouse", "--reason", "a new bucket")
+    orders.ask("pause", "--needs", "warehouse", "--reason", "a new bucket")
 
-    assert orders.ask("tick")["launched"] == []
-    (held,) = orders.ask("outage", "list")
+    assert orders.ask("admin", "tick")["launched"] == []
+    (held,) = orders.ask("status", "--outages")
     assert (held["what"], held["kind"], held["waiting"]) == ("warehouse", "hold", 3)
     assert held["reason"].endswith(": a new bucket")
     assert [part["what"] for part in orders.ask("status")["outages"]] == ["warehouse"]
     assert "3 wanted refs behind it" in orders.call("status").out
-    assert 'subject="hold on warehouse"} 1' in orders.call("ledger", "metrics", "--prometheus").out
+    assert 'subject="hold on warehouse"} 1' in orders.call("metrics", "--prometheus").out
 
-    orders.ask("outage", "release", "warehouse")
-    assert len(orders.ask("tick")["launched"]) == 1
-    assert orders.ask("outage", "list") == []
+    orders.ask("resume", "--needs", "warehouse")
+    assert len(orders.ask("admin", "tick")["launched"]) == 1
+    assert orders.ask("status", "--outages") == []
 
 
 def test_a_probe_of_a_tick_ends_an_outage_and_the_work_goes_on(orders: Project) -> None:
@@ -61,18 +61,18 @@ def test_a_probe_of_a_tick_ends_an_outage_and_the_work_goes_on(orders: Project) 
     engine = Engine(open_store(f"sqlite:///{orders.home}/databuild.db"), SmallCatalog([]))
     begin_outage(engine, location(orders), Surrounding.WAREHOUSE, "it was away", "test")
 
-    done = orders.call("tick", "--until-idle")
+    done = orders.call("admin", "tick", "--until-idle")
 
     assert done.code == 0, done
     assert orders.ask("status")["assets"][0]["live"] == 3
-    assert orders.ask("outage", "list") == []
+    assert orders.ask("status", "--outages") == []
 
 
 def test_ticks_leave_what_stays_away_with_a_sentence_and_exit_code_1(orders: Project, monkeypatch) -> None:
     monkeypatch.setattr("databuild_dagster.cli.tick.OUTAGE_SECONDS", 0.2)
-    orders.ask("outage", "hold", "warehouse", "--reason", "a new bucket")
+    orders.ask("pause", "--needs", "warehouse", "--reason", "a new bucket")
 
-    done = orders.call("tick", "--until-idle")
+    done = orders.call("admin", "tick", "--until-idle")
 
     assert (done.code, "are held since" in done.out) == (1, True)
 
@@ -80,15 +80,15 @@ def test_ticks_leave_what_stays_away_with_a_sentence_and_exit_code_1(orders: Pro
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("release", "spark"), "Nothing holds back launches of"),
-        (("hold", "spark", "--reason", " "), "needs a reason"),
-        (("hold", "disk", "--reason", "x"), "'disk' is not one of"),
-        (("hold", "spark", "--reason", "x", "--location", "nowhere"), "No code location 'nowhere'"),
+        (("resume", "--needs", "spark"), "Nothing holds back launches of"),
+        (("pause", "--needs", "spark", "--reason", " "), "needs a reason"),
+        (("pause", "--needs", "disk", "--reason", "x"), "'disk' is not one of"),
+        (("pause", "--needs", "spark", "--reason", "x", "--location", "nowhere"), "No code location 'nowhere'"),
     ],
 )
 def test_what_cannot_be_held_or_released_is_refused(orders: Project, arguments, words) -> None:
     with orders.recording_nothing():
-        done = orders.call("outage", *arguments)
+        done = orders.call(*arguments)
 
     assert done.code == 2, done
     assert words in done.err
@@ -96,7 +96,7 @@ def test_what_cannot_be_held_or_released_is_refused(orders: Project, arguments, 
 
 def test_a_build_of_a_person_waits_for_a_release(orders: Project) -> None:
     """`databuild build` ends neither with an error nor for ever."""
-    orders.ask("outage", "hold", "warehouse", "--reason", "a new bucket")
+    orders.ask("pause", "--needs", "warehouse", "--reason", "a new bucket")
 
     done = orders.call("build", DAYS, "--timeout", "1s")
 

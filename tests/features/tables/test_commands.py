@@ -1,4 +1,4 @@
-"""`databuild publish` by hand, and what `status`, `log check` and `gc` say of published tables (rule 10.10)."""
+"""`databuild admin publish` by hand, and what `status`, `log check` and `gc` say of published tables (rule 10.10)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_build_publishes_and_a_second_publication_changes_nothing(project: Pro
     project.define(DEFINITIONS)
     project.build(ORDERS)
 
-    done = project.call("publish", "orders")
+    done = project.call("admin", "publish", "orders")
 
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("shop.orders is up to date: it holds up to seq ")
@@ -73,7 +73,7 @@ def test_a_build_publishes_and_a_second_publication_changes_nothing(project: Pro
 def test_a_taint_is_published_by_hand_after_a_dry_run(project: Project, sales: PublishedWorld) -> None:
     sales.taint(DAY)
 
-    planned, done = project.ask("publish", "sales", "--dry-run"), project.ask("publish", "sales")
+    planned, done = project.ask("admin", "publish", "sales", "--dry-run"), project.ask("admin", "publish", "sales")
 
     assert (planned["done"], planned["snapshot"], planned["files_removed"]) == (False, None, 1)
     assert (done["done"], done["files_removed"], done["table"]) == (True, 1, "shop.sales")
@@ -87,7 +87,7 @@ def test_status_shows_how_far_behind_a_table_is(project: Project) -> None:
     project.call("taint", ORDERS, "--reason", "wrong")
 
     behind = project.call("status")
-    scraped = project.call("ledger", "metrics", "--prometheus").out
+    scraped = project.call("metrics", "--prometheus").out
 
     assert [(table["asset"], table["partitions_behind"], table["since"]) for table in before] == [("orders", 0, None)]
     assert "The table of orders is 1 partition behind, at seq" in behind.out
@@ -96,11 +96,11 @@ def test_status_shows_how_far_behind_a_table_is(project: Project) -> None:
 
 
 def test_a_receipt_names_the_snapshot_and_tags_it(project: Project, sales: PublishedWorld) -> None:
-    (before,) = project.ask("receipt", DAY)["instances"]
+    (before,) = project.ask("show", "--full", DAY)["instances"]
     snapshot = iceberg_table(sales).current_snapshot().snapshot_id
 
-    (tagged,) = project.ask("receipt", DAY, "--tag", "audit")["instances"]
-    shown = project.call("receipt", DAY).out
+    (tagged,) = project.ask("show", "--full", DAY, "--tag", "audit")["instances"]
+    shown = project.call("show", "--full", DAY).out
 
     assert (before["table"]["name"], before["table"]["snapshot"]) == ("shop.sales", snapshot)
     assert (tagged["table"]["tags"], iceberg_table(sales).refs()["audit"].snapshot_id) == (["audit"], snapshot)
@@ -111,9 +111,9 @@ def test_a_receipt_names_the_snapshot_and_tags_it(project: Project, sales: Publi
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("receipt", DAY, "--tag", "a tag"), "a tag has letters, digits"),
-        (("receipt", DAY, NEXT, "--tag", "audit"), "a tag names one snapshot; name one REF"),
-        (("publish", DAY), "a table has all partitions of a dataset"),
+        (("show", "--full", DAY, "--tag", "a tag"), "a tag has letters, digits"),
+        (("show", "--full", DAY, NEXT, "--tag", "audit"), "a tag names one snapshot; name one REF"),
+        (("admin", "publish", DAY), "a table has all partitions of a dataset"),
     ],
 )
 @pytest.mark.usefixtures("sales")
@@ -131,7 +131,7 @@ def test_a_request_that_no_table_can_meet_is_one_sentence(
 def test_a_dataset_that_has_no_table_is_refused(project: Project, sales: PublishedWorld, asset: str, kind: str) -> None:
     sales.handle(RegisterDatasets(location=HERE, datasets=(sales.spec, dataset("plain"))))
 
-    done = project.call("publish", asset, "--json")
+    done = project.call("admin", "publish", asset, "--json")
 
     assert (done.code, done.json["error"]["type"]) == (2, kind)
 
@@ -142,7 +142,7 @@ def test_a_catalog_that_never_answers_ends_a_command_after_its_timeout(project: 
     moved = msgspec.structs.replace(sales.spec, table=msgspec.structs.replace(ICEBERG, catalog="silent"))
     sales.handle(RegisterDatasets(location=HERE, datasets=(moved,)))
 
-    done = project.call("publish", "sales", "--timeout", "1s", "--json")
+    done = project.call("admin", "publish", "sales", "--timeout", "1s", "--json")
     kept = project.ask("gc", "--keep", "0", "--timeout", "1s")
 
     assert (done.code, done.json["error"]["type"]) == (2, "TableSilent")
@@ -162,12 +162,12 @@ def test_a_deep_check_names_the_files_that_a_table_and_the_log_do_not_share(
         transaction.delete("amount > 0", snapshot_properties=marks)
 
     wrong = project.call("log", "check", "--deep")
-    repaired = project.call("publish", "sales", "--repair")
+    repaired = project.call("admin", "publish", "sales", "--repair")
     clean_again = project.call("log", "check", "--deep")
 
     assert (clean.code, wrong.code, repaired.code, clean_again.code) == (0, 1, 0, 0), (clean, clean_again)
     assert "the table of sales is wrong: it is missing there, and the log lists it" in wrong.out
-    assert "`databuild publish --repair sales` puts it right" in wrong.out
+    assert "`databuild admin publish --repair sales` puts it right" in wrong.out
 
 
 def test_gc_expires_snapshots_before_it_removes_data(project: Project, sales: PublishedWorld) -> None:

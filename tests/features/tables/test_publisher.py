@@ -470,7 +470,7 @@ def test_gc_names_the_publication_that_data_of_a_new_table_waits_for(world: Publ
 
     assert kept.uuid == first
     assert kept.why.startswith("its table was never published, ")
-    assert f"after `databuild publish {world.spec.asset}`, or after the next tick" in kept.why
+    assert f"after `databuild admin publish {world.spec.asset}`, or after the next tick" in kept.why
     assert world.gc() == [first]
 
 

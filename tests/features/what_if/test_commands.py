@@ -1,4 +1,4 @@
-"""`databuild what-if`: what follows from a supposition, with nothing recorded (rules 8.10, 15)."""
+"""`databuild plan --if-tainted` and its sisters: what follows from a supposition, with nothing recorded (rules 8.10, 15)."""
 
 from tests.support.project import Project
 
@@ -7,14 +7,14 @@ JANUARY = "revenue@2024-01-01"
 
 
 def test_the_three_questions_are_answered_and_nothing_is_recorded(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.build(JANUARY)
     with project.recording_nothing():
-        tainted = project.ask("what-if", "taint", DAYS[0])
-        lines = project.call("what-if", "taint", DAYS[0]).out.splitlines()
-        code = project.ask("what-if", "code", "orders")
-        missing = project.ask("what-if", "missing", "orders@2024-02-01..2024-02-02")
-        words = project.call("what-if", "missing", "orders@2024-02-01").out.splitlines()
+        tainted = project.ask("plan", "--if-tainted", DAYS[0])
+        lines = project.call("plan", "--if-tainted", DAYS[0]).out.splitlines()
+        code = project.ask("plan", "--if-new-code", "orders")
+        missing = project.ask("plan", "--if-missing", "orders@2024-02-01..2024-02-02")
+        words = project.call("plan", "--if-missing", "orders@2024-02-01").out.splitlines()
 
     assert {change["ref"]: change["effect"] for change in tainted["changes"]} == {DAYS[0]: "build", JANUARY: "stale"}
     assert tainted["seconds"] > 0
@@ -31,7 +31,7 @@ def test_the_three_questions_are_answered_and_nothing_is_recorded(project: Proje
 
 
 def test_no_code_is_loaded_for_a_what_if(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
     project.define("raise SystemExit('loaded')")
 
-    assert project.call("what-if", "missing", DAYS[0]).code == 0
+    assert project.call("plan", "--if-missing", DAYS[0]).code == 0

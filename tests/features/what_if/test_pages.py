@@ -39,7 +39,7 @@ def test_the_form_keeps_the_question_and_every_question_has_a_page(client: TestC
     assert 'value="orders@2023-01-01"' in asked
     assert '<option value="taint" selected>' in asked
     assert "checked" in asked
-    assert "<code>databuild what-if taint --downstream orders@2023-01-01</code>" in asked
+    assert "<code>databuild plan --if-tainted --downstream orders@2023-01-01</code>" in asked
 
 
 @pytest.mark.parametrize(

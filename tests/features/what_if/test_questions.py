@@ -174,7 +174,7 @@ def test_a_live_ref_has_arrived(shop):
     with pytest.raises(HasArrived, match="raw@1 is live since 2023-11-14T22:13:20Z") as refused:
         if_missing(shop.engine, ["raw@1"])
 
-    assert refused.value.advice == "`databuild what-if taint raw@1` shows what follows if its data is wrong."
+    assert refused.value.advice == "`databuild plan --if-tainted raw@1` shows what follows if its data is wrong."
     with pytest.raises(UnknownPartition):
         if_missing(shop.engine, ["raw@4"])
 

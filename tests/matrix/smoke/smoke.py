@@ -51,7 +51,7 @@ class Home:
 
     def stop_spark(self) -> None:
         """Stop the shared server, in whichever state a step has left it."""
-        command = [sys.executable, "-m", "databuild_dagster", "spark", "stop"]
+        command = [sys.executable, "-m", "databuild_dagster", "spark", "--stop"]
         subprocess.run(command, env=self.environment, capture_output=True, timeout=COMMAND_SECONDS, check=False)
 
     def rows(self, ref: str) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of
     register(world, theirs, location="there")
 
     assert world.queries.datasets.get("a") == theirs
-    with pytest.raises(AssetTaken, match="databuild location forget there"):
+    with pytest.raises(AssetTaken, match="databuild status --forget there"):
         register(world, *world.specs)
 
 

@@ -131,7 +131,7 @@ def test_a_refusal_says_what_failed(world):
     world.claim("a", by_person=False, dagster_run_id="A")
 
     assert ledger(world, "A") == {"a": ("refused", "refused")}
-    assert entry(world, "A", "a").reason == "a is Failed: no such file"
+    assert entry(world, "A", "a").reason == "a is failed: no such file"
 
 
 def test_a_requester_that_gave_up_differs_from_one_whose_build_failed(world):

@@ -106,3 +106,17 @@ def test_one_question_finds_the_end_of_the_log_and_whether_there_is_news(world):
     assert world.queries.events.news(["TaintCreated"], world.seq) == (world.queries.events.head(), False)
     assert world.queries.events.news(["WantCanceled"], before) == (world.queries.events.head(), False)
     assert World().queries.events.news(["WantCanceled"], 0) == ((0, 0.0), False)
+
+
+def test_the_taints_that_hold_have_the_refs_that_are_tainted_by_them_now(world):
+    for name in "abc":
+        world.live(name)
+    both, canceled = world.taint("a", "b", reason="wrong"), world.taint("b", reason="also wrong")
+    repaired = world.taint("c", reason="repaired")
+    world.live("c")
+    world.untaint(canceled)
+
+    held = world.queries.instances.held_taints()
+
+    assert [(taint.taint_id, taint.reason, taint.refs) for taint in held] == [(both, "wrong", ("a", "b"))]
+    assert repaired not in {taint.taint_id for taint in held}

@@ -1,4 +1,4 @@
-"""`databuild receipt REF`: what a live instance was made of, complete enough to build it again and compare (rule 4.6)."""
+"""`databuild show --full REF`: what a live instance was made of, complete enough to build it again and compare (rule 4.6)."""
 
 import json
 import re

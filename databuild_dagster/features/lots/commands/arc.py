@@ -1,4 +1,4 @@
-"""`databuild arc list`: which lots the arcs are done with (rule 10.5). Loads no user code."""
+"""`databuild lot list --subscriptions`: which lots the arcs are done with (rule 10.5). Loads no user code."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ from databuild_dagster.model.states import ArcState
 )
 @tabular
 def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) -> None:
-    """Count the lots of ARC, or of every arc, by state.
+    """Count the lots of assets that subscribe, by state.
 
     With --json every lot is listed.
     """

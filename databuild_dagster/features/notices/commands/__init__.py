@@ -1,1 +1,1 @@
-"""`databuild ledger metrics`, for people and for Prometheus."""
+"""`databuild metrics`, for people and for Prometheus."""

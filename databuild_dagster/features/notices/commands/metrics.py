@@ -1,4 +1,4 @@
-"""`databuild ledger metrics`: what became of each job's runs, and what delegation has spared (rule 8.5)."""
+"""`databuild metrics`: what became of each job's runs, and what delegation has spared (rule 8.5)."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`databuild operation list|show|watch|cancel`: the running and the ended operations (rules 9)."""
+"""`databuild operation list|show|cancel`: the running and the ended operations (rules 9)."""
 
 import click
 import msgspec

@@ -140,7 +140,7 @@ def follow_to_end(following: OperationProgress, timeout_seconds: float | None = 
             for absence in absences_of(following.manager.engine, [following.id.dataset]):
                 has_complained = True
                 click.echo(
-                    f"{following.id} waits: {absence.sentence}. `databuild operation watch --local {typed(following.id)}` runs its "
+                    f"{following.id} waits: {absence.sentence}. `databuild operation show --watch --local {typed(following.id)}` runs its "
                     "jobs in a process of your own.",
                     err=True,
                 )
@@ -153,7 +153,7 @@ def follow_to_end(following: OperationProgress, timeout_seconds: float | None = 
 
 
 def _goes_on(id: OperationId) -> str:
-    return f"It continues: `databuild operation watch {typed(id)}` shows it, `databuild operation cancel {typed(id)}` ends it."
+    return f"It continues: `databuild operation show --watch {typed(id)}` shows it, `databuild operation cancel {typed(id)}` ends it."
 
 
 # The end
@@ -197,8 +197,8 @@ def tell_follow_ups(view: OperationView, *, is_local: bool = False) -> None:
     for follow_up in view.follow_ups:
         what = f"{follow_up.type} on {follow_up.dataset}"
         if follow_up.operation is not None:
-            here = f"; `databuild operation watch --local {typed(follow_up.operation)}` runs its jobs here"
-            shows = here if is_local else f": `databuild operation watch {typed(follow_up.operation)}` shows it"
+            here = f"; `databuild operation show --watch --local {typed(follow_up.operation)}` runs its jobs here"
+            shows = here if is_local else f": `databuild operation show --watch {typed(follow_up.operation)}` shows it"
             click.echo(f"It started {follow_up.operation}{shows}.")
         elif follow_up.refused:
             click.echo(f"It could not start {what}: {follow_up.refused}")

@@ -184,7 +184,7 @@ def run_operation(type_name: str, arg: Any, how: RunOptions) -> None:
     )
     following = OperationProgress(manager, id)
     if not how.wait:
-        sentence = f"Started {id}: `databuild operation watch {typed(id)}` shows it."
+        sentence = f"Started {id}: `databuild operation show --watch {typed(id)}` shows it."
         answer({"operation": str(id), "state": "running"}, sentence, as_json=how.as_json)
         return
     tracked = following.look()

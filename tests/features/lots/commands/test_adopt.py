@@ -48,6 +48,9 @@ def test_partitions_that_have_files_are_live_and_the_others_are_named(outside):
     assert adopted.out.splitlines()[0] == "2 partitions live from 3 files, 4 rows."
     assert adopted.out.splitlines()[1].startswith(f"30 partitions without files: {THIRD}, ")
     assert again.out.splitlines()[:2] == ["Nothing to record.", "2 partitions live from the same files before."]
+    (instance,) = outside.project.ask("history", FIRST)
+    assert instance["why"].startswith("adopted from ")
+    assert instance["why"].endswith(f", by {instance['actor']}")
 
 
 def test_an_adopted_partition_is_read_and_built_from_where_it_is(outside):

@@ -1,4 +1,4 @@
-"""`databuild arc list`, and availability as outsiders follow it (rules 10.3, 10.5, 15)."""
+"""`databuild lot list --subscriptions`, and availability as outsiders follow it (rules 10.3, 10.5, 15)."""
 
 import json
 
@@ -50,10 +50,10 @@ def project(project: Project) -> Project:
 
 def test_arcs_of_a_home_without_any(project: Project) -> None:
     project.define(DEFINITIONS.replace('subscribe=["orders", "ordesr"], ', ""))
-    project.call("tick")
+    project.call("admin", "tick")
 
-    assert project.ask("arc", "list") == []
-    assert project.call("arc", "list").out == "No asset subscribes to another.\n"
+    assert project.ask("lot", "list", "--subscriptions") == []
+    assert project.call("lot", "list", "--subscriptions").out == "No asset subscribes to another.\n"
 
 
 def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
@@ -63,7 +63,7 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
     (project.folder / "doubts").touch()
     project.call("build", f"clean@{DAYS[2]}")
 
-    lots = project.ask("arc", "list")
+    lots = project.ask("lot", "list", "--subscriptions")
 
     states = {lot["ref"]: lot["state"] for lot in lots}
     assert states == dict(
@@ -72,40 +72,47 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
     assert [lot["lot"] for lot in lots] == [f"2024010{day}P1D000" for day in range(1, 5)]
     assert [set(lot) for lot in lots] == [{"arc", "lot", "ref", "state", "stale", "uuid", "reason", "sources"}] * 4
     assert lots[3]["uuid"] is None
-    assert project.ask("arc", "list", "clean") == lots
-    assert [lot["ref"] for lot in project.ask("arc", "list", "--state", "partial")] == [f"clean@{DAYS[2]}"]
-    listed = project.call("arc", "list")
+    assert project.ask("lot", "list", "--subscriptions", "clean") == lots
+    assert [lot["ref"] for lot in project.ask("lot", "list", "--subscriptions", "--state", "partial")] == [
+        f"clean@{DAYS[2]}"
+    ]
+    listed = project.call("lot", "list", "--subscriptions")
     head, line = listed.out.splitlines()
     assert head.split() == ["arc", "subscribes", "to", "running", "complete", "partial", "missing"]
     assert line.split() == ["clean", "orders,", "ordesr", "0", "2", "1", "1"]
     assert listed.err == f"Warning: {TYPO}\n"
-    assert project.call("arc", "list", "--state", "running").out == "No lot is running.\n"
-    assert f"20240104P1D000  missing   no     clean@{DAYS[3]}  -" in project.call("arc", "list", "clean", "--list").out
+    assert project.call("lot", "list", "--subscriptions", "--state", "running").out == "No lot is running.\n"
+    assert (
+        f"20240104P1D000  missing   no     clean@{DAYS[3]}  -"
+        in project.call("lot", "list", "--subscriptions", "clean", "--list").out
+    )
 
     project.call("build", "--rebuild", f"orders@{DAYS[0]}")
-    assert f"complete  yes    clean@{DAYS[0]}" in project.call("arc", "list", "--list").out
+    assert f"complete  yes    clean@{DAYS[0]}" in project.call("lot", "list", "--subscriptions", "--list").out
     (project.folder / "doubts").unlink()
     assert project.is_sound()
 
 
 def test_an_asset_that_is_no_arc_is_refused(project: Project) -> None:
-    project.call("tick")
+    project.call("admin", "tick")
 
-    none = project.call("arc", "list", "orders")
-    unknown = project.call("arc", "list", "claen", "--json")
+    none = project.call("lot", "list", "--subscriptions", "orders")
+    unknown = project.call("lot", "list", "--subscriptions", "claen", "--json")
 
     assert none.code == 2
-    assert none.err.startswith("Error: orders subscribes to nothing, so it is no arc. `databuild arc list` lists")
+    assert none.err.startswith(
+        "Error: orders subscribes to nothing, so it is no arc. `databuild lot list --subscriptions` lists"
+    )
     assert (unknown.code, unknown.json["error"]["type"]) == (2, "UnknownAsset")
 
 
 def test_an_unknown_source_is_a_warning_when_definitions_load(project: Project) -> None:
     """Rule 10.5: not refused, for another location may bring it; but a typo is not to be looked for."""
-    assert project.call("tick").err == f"Warning: {TYPO}\n"
+    assert project.call("admin", "tick").err == f"Warning: {TYPO}\n"
 
     project.define(DEFINITIONS.replace('"ordesr"', '"landed"'))
 
-    assert "subscribes to landed, which no code location has registered" in project.call("tick").err
+    assert "subscribes to landed, which no code location has registered" in project.call("admin", "tick").err
 
 
 def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Project) -> None:
@@ -136,7 +143,7 @@ def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Pro
 @pytest.mark.long("the command prints while it runs in a process")
 def test_a_follower_sees_a_lot_while_the_command_runs(project: Project) -> None:
     """Rule 10.3. It may print the first lot as it starts, but the second is built after it has printed the first."""
-    project.call("tick")
+    project.call("admin", "tick")
     follower = project.start("log", "events", "--follow", "--kind", "lot-available")
 
     for day in (DAYS[0], DAYS[2]):

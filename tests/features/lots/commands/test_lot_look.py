@@ -1,4 +1,4 @@
-"""`databuild lot look` (rule 10.6): what lies in the landing folders is recorded now, without a daemon."""
+"""`databuild lot arrive --landed` (rule 10.6): what lies in the landing folders is recorded now, without a daemon."""
 
 from pathlib import Path
 
@@ -58,8 +58,8 @@ def test_every_boundary_looks_and_the_next_tick_launches_what_subscribes(project
     """Rule 10.5: from the arrival to the launch it takes one tick."""
     drop(project, "clicks_20240129T01", 1, 2)
 
-    looked = project.call("lot", "look")
-    ticked = project.call("tick")
+    looked = project.call("lot", "arrive", "--landed")
+    ticked = project.call("admin", "tick")
 
     assert looked.out.splitlines() == [
         "clicks: 3 lots arrived with 1 file; 2 of them empty.",
@@ -67,7 +67,7 @@ def test_every_boundary_looks_and_the_next_tick_launches_what_subscribes(project
     ]
     assert ticked.out == "Launched totals (3 partitions); 3 refs wanted by arcs.\n"
     assert project.ask("read", "totals@2024-01-29-01:00") == [{"total": 3}]
-    (again,) = project.ask("lot", "look", "clicks")
+    (again,) = project.ask("lot", "arrive", "--landed", "clicks")
     assert again == {
         "dataset": "clicks",
         "recorded": [],
@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_recorded_is_named_and_the_command_fails(project: 
     (project.folder / "landing" / "views_20240129T01.parquet").write_bytes(b"PAR1")
     drop(project, "views_20240131T00", 1)
 
-    looked = project.call("lot", "look", "views")
+    looked = project.call("lot", "arrive", "--landed", "views")
 
     answer, held, stranger = looked.out.splitlines()
     assert looked.code == 1
@@ -100,12 +100,12 @@ def test_a_folder_that_is_missing_is_named_and_the_others_are_looked_at(project:
     drop(project, "views_20240129T00", 1)
     project.define(DEFINITIONS.replace('landed("clicks"', 'landed("clicks", "gone"'))
 
-    looked = project.call("lot", "look")
+    looked = project.call("lot", "arrive", "--landed")
 
     assert looked.code == 2
     assert "The landing folder" in looked.err
     assert looked.out.splitlines() == ["views: 1 lot arrived with 1 file."]
-    again = project.call("lot", "look", "--json")
+    again = project.call("lot", "arrive", "--landed", "--json")
     views, clicks = again.json
     assert (again.code, views["recorded"], clicks["dataset"]) == (2, [], "clicks")
     assert clicks["error"]["type"] == "NoLandingFolder"
@@ -115,7 +115,7 @@ def test_a_folder_that_is_missing_is_named_and_the_others_are_looked_at(project:
     ("dataset", "kind"), [("by_hand", "NothingWatched"), ("totals", "NothingWatched"), ("click", "UnknownAsset")]
 )
 def test_a_dataset_without_a_landing_folder_is_refused(known_project: Project, dataset: str, kind: str) -> None:
-    done = known_project.call("lot", "look", dataset, "--json")
+    done = known_project.call("lot", "arrive", "--landed", dataset, "--json")
 
     assert (done.code, done.json["error"]["type"]) == (2, kind)
 
@@ -123,7 +123,7 @@ def test_a_dataset_without_a_landing_folder_is_refused(known_project: Project, d
 def test_a_project_that_watches_no_folder_is_told_to_declare_one(project: Project) -> None:
     project.define(DEFINITIONS.replace('landed("clicks", empty=True), landed("views"), ', ""))
 
-    done = project.call("lot", "look")
+    done = project.call("lot", "arrive", "--landed")
 
     assert done.code == 2
     assert "No landing folder is watched for any dataset of these definitions. Declare where its files land" in done.err
@@ -132,7 +132,7 @@ def test_a_project_that_watches_no_folder_is_told_to_declare_one(project: Projec
 def test_a_read_of_a_changed_or_missing_file_says_how_to_repair_the_lot(project: Project) -> None:
     """Rule 10.6: nothing here builds it, so it has to come again."""
     path = drop(project, "views_20240129T00", 1)
-    project.ask("lot", "look", "views")
+    project.ask("lot", "arrive", "--landed", "views")
     path.unlink()
 
     gone = project.call("read", "views@2024-01-29-00:00", "--json")
@@ -144,9 +144,9 @@ def test_a_read_of_a_changed_or_missing_file_says_how_to_repair_the_lot(project:
         assert (refused.code, error["type"]) == (2, "FilesGone")
         assert str(path) in error["message"]
         assert "databuild build" not in error["hint"]
-        assert "`databuild lot look views`" in error["hint"]
+        assert "`databuild lot arrive --landed views`" in error["hint"]
         assert "`databuild lot arrive --replace views 2024-01-29-00:00 URI…`" in error["hint"]
-    project.ask("lot", "look", "views")
+    project.ask("lot", "arrive", "--landed", "views")
     assert project.ask("read", "views@2024-01-29-00:00") == [{"n": 1}, {"n": 2}]
     path.unlink()
     elsewhere = project.folder / "again.parquet"

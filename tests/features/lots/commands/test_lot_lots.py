@@ -167,7 +167,7 @@ def test_hours_in_a_zone_are_named_by_their_keys_on_the_day_that_has_25(flights:
 def test_a_chain_leads_from_a_month_over_days_in_a_zone_to_hours_of_utc(project: Project) -> None:
     project.define(DEFINITIONS)
     project.call("want", "create", "local@2024-02-28")
-    assert project.call("tick").code == 0
+    assert project.call("admin", "tick").code == 0
 
     day = project.ask("lot", "gaps", "local", "--from", "2024-02-28", "--to", "2024-02-29")
     month = project.ask("lot", "gaps", "months", "--chain", "--to", "2024-04-01")

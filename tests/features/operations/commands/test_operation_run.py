@@ -155,7 +155,7 @@ def test_what_follows_an_operation_is_shown(project: Project) -> None:
     id = started["operation"]
     assert (started["type"], started["refused"], refused["operation"]) == ("counted", "", None)
     shown = project.call("operation", "show", done["operation"]).out
-    assert f"It started {id}: `databuild operation watch {id}` shows it." in shown
+    assert f"It started {id}: `databuild operation show --watch {id}` shows it." in shown
     assert "It could not start counted on nowhere: No code location has registered an asset 'nowhere'." in shown
     listed = project.call("operation", "list", "--all").out
     assert f"{done['operation']} is followed by {id}, counted on nowhere (1 refused)." in listed
@@ -169,9 +169,9 @@ def test_spark_is_the_server_of_the_home(project: Project) -> None:
 
         assert (done.code, done.json["done"]) == (0, 3), done
         assert (len(done.out.splitlines()), "from a job" in done.err) == (1, True), "what jobs print is not the answer"
-        assert len(project.ask("spark", "status")) == 1
+        assert len(project.ask("spark")) == 1
     finally:
-        project.call("spark", "stop")
+        project.call("spark", "--stop")
 
 
 def test_an_operation_takes_partitions_named_by_key_range_or_ref(project: Project) -> None:
@@ -194,7 +194,7 @@ def test_failed_jobs_are_shown_with_the_reason_and_exit_code_1(project: Project)
         (("run", "unheard", "orders"), "UnknownOperationType"),
         (("run", "rows", "order"), "UnknownAsset"),
         (("show", "orders.rows.99"), "NotFound"),
-        (("watch", "nonsense"), "NotFound"),
+        (("show", "--watch", "nonsense"), "NotFound"),
         (("cancel", "orders.rows.99"), "NotFound"),
     ],
 )
@@ -251,7 +251,7 @@ def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
     assert project.call("operation", "cancel", started, "--reason", "not needed").out == f"Canceled {started}.\n"
     assert "canceled (not needed)" in project.call("operation", "show", started).out
     assert project.call("operation", "cancel", started).out == f"{started} had ended before: canceled.\n"
-    assert project.call("operation", "watch", started).code == 1
+    assert project.call("operation", "show", "--watch", started).code == 1
     assert project.ask("operation", "list") == []
 
 
@@ -296,7 +296,7 @@ def test_records_of_newer_code_are_named_and_stop_nothing(project: Project) -> N
 
     listed = project.call("operation", "list", "--all")
     shown = [project.call("operation", "show", item) for item in (str(ended), str(running))]
-    ticked = project.call("tick")
+    ticked = project.call("admin", "tick")
     canceled = project.call("operation", "cancel", str(running))
     manager.meta.remove(ended.history)
 
@@ -310,15 +310,15 @@ def test_records_of_newer_code_are_named_and_stop_nothing(project: Project) -> N
 def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: Project) -> None:
     """Rule 11.1"""
     id = start(project)
-    waiting = project.call("tick").out
+    waiting = project.call("admin", "tick").out
     assert Executor(manager_of(project)).step(id, 3)
 
-    ended = project.ask("tick")
+    ended = project.ask("admin", "tick")
 
     assert waiting == f"3 jobs of {id} without an executor.\n"
     assert (ended["operations"], ended["stuck_operations"]) == ({str(id): "success"}, {})
     assert project.ask("operation", "show", str(id))["rows"] == 6
-    assert project.call("tick").out == "Nothing is due.\n"
+    assert project.call("admin", "tick").out == "Nothing is due.\n"
 
 
 def test_ticks_until_idle_exit_with_1_for_an_operation_that_failed(project: Project) -> None:
@@ -330,7 +330,7 @@ def test_ticks_until_idle_exit_with_1_for_an_operation_that_failed(project: Proj
     id = start(project)
     Executor(manager_of(project, Rows())).step(id, 3)
 
-    done = project.call("tick", "--until-idle", "--json")
+    done = project.call("admin", "tick", "--until-idle", "--json")
 
     assert (done.code, done.json["operations"], done.json["failed"]) == (1, {str(id): "failed"}, 0)
 
@@ -340,7 +340,7 @@ def test_a_completion_that_raised_is_exit_code_1_of_ticks_and_shown_to_others(pr
     id, problem = start(project, '{"full": 1}'), "its completion raised OSError: no room"
     Executor(manager_of(project)).step(id, 3)
 
-    done = project.call("tick", "--until-idle")
+    done = project.call("admin", "tick", "--until-idle")
     (running,) = project.ask("operation", "list")
     listed, shown = (project.call("operation", *words).out for words in (["list"], ["show", str(id)]))
 
@@ -370,7 +370,7 @@ def test_ticks_until_idle_report_no_operation_that_was_canceled(
 
     monkeypatch.setattr(Workshop, "tick", tick_before_it_is_canceled)
 
-    done = project.call("tick", "--until-idle", "--json")
+    done = project.call("admin", "tick", "--until-idle", "--json")
 
     assert (troubles[0], troubles[-1]) == ([str(id)], [])
     assert (done.json["jobs_without_executor"], done.json["stuck_operations"]) == ({}, {})
@@ -404,8 +404,8 @@ def test_a_wait_ends_after_its_timeout_and_names_the_missing_orchestrator(
     (running,) = project.ask("operation", "list")
     assert done.code == 1
     assert done.err.count("no orchestrator of location") == 1
-    assert f"{running['id']} has not ended after 1 s. It continues: `databuild operation watch" in done.err
-    watched = project.call("operation", "watch", running["id"], "--local", "--json")
+    assert f"{running['id']} has not ended after 1 s. It continues: `databuild operation show --watch" in done.err
+    watched = project.call("operation", "show", "--watch", running["id"], "--local", "--json")
     assert (watched.code, watched.json["state"], watched.json["done"]) == (0, "success", 3)
 
 
@@ -426,6 +426,6 @@ def test_ctrl_c_gives_the_jobs_of_this_process_back_and_another_goes_on(project:
     assert process.returncode == 130
     assert "The jobs of this process are free for others. It continues: " in err
     assert project.ask("operation", "show", running["id"])["running"] == {}
-    done = project.call("operation", "watch", running["id"], "--local", "--json")
+    done = project.call("operation", "show", "--watch", running["id"], "--local", "--json")
     assert (done.code, done.json["done"]) == (0, 3)
     assert project.is_sound()
