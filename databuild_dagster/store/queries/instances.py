@@ -257,6 +257,29 @@ class Taint(msgspec.Struct, frozen=True):
 _TAINT = Selection(Taint, "t")
 
 
+class TaintNow(Taint, frozen=True):
+    """A taint in force that readers of some refs see now."""
+
+    #: Whether it covers what is built from the tainted data, too.
+    downstream: bool
+    #: The refs whose canonical instance it taints: their number, and the first of them.
+    n: int
+    refs: tuple[Ref, ...]
+
+
+#: Refs of a taint that a list names.
+MAX_OF_TAINT = 3
+_TAINT_NOW = Selection(
+    TaintNow,
+    "t",
+    n="tainting.n",
+    refs=f"""(SELECT json_group_array(few.ref) FROM (
+        SELECT r.ref FROM {PREFIX}taint_instances x JOIN {PREFIX}instances i ON i.id = x.instance_id
+        JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
+        WHERE x.taint_id = t.id AND x.canceled_at IS NULL ORDER BY x.instance_id LIMIT {MAX_OF_TAINT}) few)""",
+)
+
+
 class InstanceQueries(Asking):
     """Instances, whether readers see them or not."""
 
@@ -554,6 +577,18 @@ class InstanceQueries(Asking):
             JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND x.canceled_at IS NULL ORDER BY t.id"""
         return grouped(_TAINT.by(self._all(sql, Keys(uuids))))
+
+    def taints_now(self, most: int) -> list[TaintNow]:
+        """The taints in force that readers see now, the newest first. A taint of replaced instances alone is left out.
+
+        Looks at every tainted ref, by the index of tainted refs.
+        """
+        sql = f"""
+            SELECT {_TAINT_NOW.columns} FROM (
+                SELECT x.taint_id, count(*) AS n FROM {PREFIX}refs r JOIN {PREFIX}taint_instances x ON x.instance_id = r.canonical_id
+                WHERE r.state = '{InstanceState.TAINTED}' AND x.canceled_at IS NULL GROUP BY x.taint_id
+            ) tainting JOIN {PREFIX}taints t ON t.id = tainting.taint_id ORDER BY t.id DESC LIMIT ?"""
+        return _TAINT_NOW.rows(self._all(sql, most))
 
     def taints_to_show(self, refs: Iterable[Ref]) -> dict[Ref, Taint]:
         """The newest taint in force of each ref that is not live: of its canonical instance if that is tainted, else of the

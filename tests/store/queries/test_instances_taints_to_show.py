@@ -73,6 +73,22 @@ def test_the_refs_of_a_taint_are_those_whose_canonical_instance_it_names(world):
     assert world.queries.instances.tainted_by(taint_id) == ("b",)
 
 
+def test_the_taints_of_now_are_those_of_canonical_instances_the_newest_first(world):
+    world.live("a", "b", "c")
+    first = world.taint("a", "b", reason="wrong")
+    second = world.taint("b", reason="worse")
+    world.untaint(world.taint("c", reason="a mistake"))
+
+    world.live("a")
+
+    found = world.queries.instances.taints_now(10)
+    assert [(taint.taint_id, taint.reason, taint.n, taint.refs) for taint in found] == [
+        (second, "worse", 1, ("b",)),
+        (first, "wrong", 1, ("b",)),
+    ]
+    assert [taint.taint_id for taint in world.queries.instances.taints_now(1)] == [second]
+
+
 def test_an_instance_was_built_for_the_wants_that_were_open_when_it_became_live(world):
     world.want("a")
     world.live("a")
