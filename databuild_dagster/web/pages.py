@@ -13,7 +13,7 @@ from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.web import builds_page, ledger_pages, now_page, plan_page
+from databuild_dagster.web import assets_page, builds_page, ledger_pages, now_page, plan_page
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
@@ -85,10 +85,6 @@ def _done_in_words(command_id: str) -> str | None:
     """What a command of an action did, for an action whose events all have the same type."""
     in_words = {f"web/{action.name}/": action.done_in_words for action in actions() if action.done_in_words}
     return next((words for start, words in in_words.items() if command_id.startswith(start)), None)
-
-
-def _assets(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    return {"values": values, "found": ask("datasets", **values)}
 
 
 def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
@@ -181,13 +177,13 @@ def _want(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 _CHOSEN: Final = ref("ref", "The partition of which the page says why.")
 _ENDED: Final = text("ended", "Any text: also wants that have ended.")
-_ASSETS: Final = "/assets"
+_ASSETS: Final = assets_page.PAGE.path
 
 
 def _core_pages() -> tuple[Page, ...]:
     return (
         Page("/", "now.html", now_page.show, entry="Now"),
-        Page(_ASSETS, "assets.html", _assets, parameters_of(ROUTES, "/datasets"), entry="Assets"),
+        assets_page.PAGE,
         Page("/calendar", "calendar.html", _calendar, (*parameters_of(ROUTES, "/calendar"), _CHOSEN), below=_ASSETS),
         Page(
             "/partition",
