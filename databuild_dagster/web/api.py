@@ -192,12 +192,15 @@ def command(state: State, id: str) -> list[ShownEvent]:
     return event_shapes(queries, queries.events.of_command(bare(id))[:MAX_EVENTS_OF_COMMAND])
 
 
-def calendar(state: State, dataset: str, within: str | None, offset: int, as_of: int | None) -> CalendarThenShape:
+def calendar(
+    state: State, dataset: str, within: str | None, offset: int, find: str | None, as_of: int | None
+) -> CalendarThenShape:
     """The calendar of the partitions that a dataset has now, in their states of now or when `as_of` was the last event."""
     engine = state.engine
     spec, then = engine.queries.datasets.known(dataset), moment_at(state, as_of)
     with queries_at(state, then) as queries:
-        found = calendar_of(queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
+        now = engine.clock()
+        found = calendar_of(queries, spec, state.instance, now, within=within or "", offset=offset, find=find or "")
     return {**found, "as_of": _head_of(then)}
 
 
@@ -381,6 +384,7 @@ ROUTES: Final = (
             number(
                 "offset", "The number of partitions before the first, for keys that are no dates.", 0, 0, 10_000_000
             ),
+            text("find", "A partition key or a part of one: the page with the first partition that has it."),
             AS_OF,
         ),
     ),

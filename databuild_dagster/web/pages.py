@@ -11,7 +11,7 @@ from databuild_dagster.engine.why.history import one_before
 from databuild_dagster.engine.wording import json_of
 from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.web import assets_page, builds_page, ledger_pages, now_page, plan_page
 from databuild_dagster.web.actions import actions
@@ -88,8 +88,11 @@ def _done_in_words(command_id: str) -> str | None:
 
 
 def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    chosen = values.pop("ref")
-    found = ask("calendar", **values)
+    chosen, is_at_its_place = values.pop("ref"), bool(values["within"] or values["offset"])
+    # A link that names a partition leads to the page that has it.
+    find = values["find"] or (partition_key_of(chosen) if chosen and not is_at_its_place else None)
+    found = ask("calendar", **{**values, "find": find})
+    chosen = chosen or found["found"]
     shown: dict[str, Any] = {"values": values, "calendar": found, "chosen": chosen, "why": None, "partition": None}
     # A slider on which most places are refused helps nobody.
     shown["has_slider"] = ask("head")["seq"] <= MAX_FOLDED
