@@ -164,7 +164,9 @@ def place_of(keys: Sequence[str | None], text: str) -> int | None:
         return keys.index(text)
     wanted = text.casefold()
     places = [place for place, key in enumerate(keys) if wanted in (key or "").casefold()]
-    return next((place for place in places if (keys[place] or "").casefold().startswith(wanted)), next(iter(places), None))
+    return next(
+        (place for place in places if (keys[place] or "").casefold().startswith(wanted)), next(iter(places), None)
+    )
 
 
 def _day_or_month(key: str) -> str:

@@ -13,24 +13,14 @@ import msgspec
 from databuild_dagster.calls.calendar_keys import keys_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.records import extended
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import TROUBLE, WORST_FIRST
 from databuild_dagster.web.parameters import choice, flag, number, text
 from databuild_dagster.web.routes import ApiRoute, Ask, Page, parameters_of
 from databuild_dagster.web.state import State
 
 #: Datasets in an answer.
 MAX_DATASETS: Final = 50
-#: The states of partitions that need a person, the worst first.
-TROUBLE: Final = (InstanceState.FAILED, InstanceState.UPSTREAM_FAILED, InstanceState.TAINTED)
 _BY_TROUBLE, _BY_NAME = "trouble", "name"
-#: The states in the order of a bar, the worst first.
-_WORST_FIRST: Final = (
-    *TROUBLE,
-    InstanceState.UP_FOR_RETRY,
-    InstanceState.UPSTREAM_BUILDING,
-    InstanceState.BUILDING,
-    InstanceState.LIVE,
-)
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -117,7 +107,7 @@ def _shown(spec: DatasetSpec, n: int, states: Mapping[str, int]) -> ShownDataset
         inputs=[declared.asset for declared in spec.inputs],
         n=n,
         n_missing=max(n - sum(states.values()), 0),
-        states={state.value: states[state] for state in _WORST_FIRST if state in states},
+        states={state.value: states[state] for state in WORST_FIRST if state in states},
     )
 
 
