@@ -36,7 +36,7 @@ from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import CutWant, WantFilter
-from databuild_dagster.web import assets_page, ledger_pages, plans
+from databuild_dagster.web import assets_page, ledger_pages, numbers_page, plans
 from databuild_dagster.web.bounded import (
     MAX_REFS,
     BoundedBuild,
@@ -373,6 +373,7 @@ ROUTES: Final = (
         is_stream=True,
     ),
     *assets_page.ROUTES,
+    *numbers_page.ROUTES,
     ApiRoute(
         "/calendar",
         "The partitions of a dataset as a calendar.",

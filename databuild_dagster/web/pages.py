@@ -13,7 +13,7 @@ from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.web import assets_page, builds_page, ledger_pages, now_page, plan_page
+from databuild_dagster.web import assets_page, builds_page, ledger_pages, now_page, numbers_page, plan_page
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
@@ -188,6 +188,7 @@ def _core_pages() -> tuple[Page, ...]:
         Page("/", "now.html", now_page.show, entry="Now"),
         assets_page.PAGE,
         Page("/calendar", "calendar.html", _calendar, (*parameters_of(ROUTES, "/calendar"), _CHOSEN), below=_ASSETS),
+        numbers_page.PAGE,
         Page(
             "/partition",
             "partition.html",
