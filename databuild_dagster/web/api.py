@@ -36,7 +36,7 @@ from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import CutWant, WantFilter
-from databuild_dagster.web import assets_page, ledger_pages, numbers_page, plans
+from databuild_dagster.web import assets_page, ledger_pages, numbers_page, plans, taints_page
 from databuild_dagster.web.bounded import (
     MAX_REFS,
     BoundedBuild,
@@ -51,7 +51,7 @@ from databuild_dagster.web.bounded import (
     bounded_report,
 )
 from databuild_dagster.web.events import Failures, ShownEvent, event_shapes, newest_failures
-from databuild_dagster.web.graph import Graph, Lineage, graph_around, lineage_of
+from databuild_dagster.web.graph import MAX_LEVELS, Graph, Lineage, graph_around, lineage_of
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, Head
 from databuild_dagster.web.state import State, check_foldable, moment_at, queries_at
@@ -374,6 +374,7 @@ ROUTES: Final = (
     ),
     *assets_page.ROUTES,
     *numbers_page.ROUTES,
+    *taints_page.ROUTES,
     ApiRoute(
         "/calendar",
         "The partitions of a dataset as a calendar.",
@@ -463,7 +464,7 @@ ROUTES: Final = (
         "The graph of instances around one.",
         graph,
         GraphThen,
-        (INSTANCE, number("levels", "The steps on both sides.", 2, 1, 5), AS_OF),
+        (INSTANCE, number("levels", "The steps on both sides.", 2, 1, MAX_LEVELS), AS_OF),
     ),
     ApiRoute(
         "/want_refs",

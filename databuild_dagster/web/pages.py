@@ -13,10 +13,11 @@ from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.web import assets_page, builds_page, ledger_pages, now_page, numbers_page, plan_page
+from databuild_dagster.web import assets_page, builds_page, ledger_pages, now_page, numbers_page, plan_page, taints_page
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
+from databuild_dagster.web.graph import MAX_LEVELS
 from databuild_dagster.web.parameters import read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
 from databuild_dagster.web.routes import Ask, Page, or_error, parameters_of
@@ -26,6 +27,8 @@ from databuild_dagster.web.state import MAX_FOLDED, State
 MAX_WANTS_OF_REF: Final = 20
 #: Instances on it; a partition that is built every five minutes has a hundred thousand in a year.
 MAX_INSTANCES: Final = 100
+#: The numbers of levels that the page of a graph offers.
+LEVELS: Final = (1, 2, 3, 5, 10, 20, MAX_LEVELS)
 #: The parameter of every page with the id of the command that led there.
 DONE: Final = text("done", "The id of the command that led there.")
 
@@ -151,8 +154,20 @@ def _pair_to_compare(history: Sequence[dict[str, Any]], canonical: str | None) -
 
 
 def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    unfold = values.pop("unfold")
     graph = ask("graph", **values)
-    return {"values": values, "graph": graph, "drawing": drawn(graph), "dataset": asset_of(graph["ref"])}
+    drawing = drawn(graph, unfold)
+    # Deeper levels are offered as long as there are any.
+    deeper = next((levels for levels in LEVELS if levels > drawing.depth), MAX_LEVELS)
+    depths = [levels for levels in LEVELS if levels <= deeper or levels <= graph["levels"]]
+    return {
+        "values": values,
+        "unfold": unfold,
+        "graph": graph,
+        "drawing": drawing,
+        "depths": depths,
+        "dataset": asset_of(graph["ref"]),
+    }
 
 
 def _wants(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
@@ -179,6 +194,7 @@ def _want(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 
 _CHOSEN: Final = ref("ref", "The partition of which the page says why.")
+_UNFOLD: Final = text("unfold", "The asset whose alike instances have a box each.")
 _ENDED: Final = text("ended", "Any text: also wants that have ended.")
 _ASSETS: Final = assets_page.PAGE.path
 
@@ -203,7 +219,8 @@ def _core_pages() -> tuple[Page, ...]:
             (*parameters_of(ROUTES, "/wants", without=("open",)), _ENDED),
             entry="Wants",
         ),
-        Page("/lineage", "lineage.html", _lineage, parameters_of(ROUTES, "/graph"), below=_ASSETS),
+        taints_page.PAGE,
+        Page("/lineage", "lineage.html", _lineage, (*parameters_of(ROUTES, "/graph"), _UNFOLD), below=_ASSETS),
         Page("/want", "want.html", _want, parameters_of(ROUTES, "/want_refs"), below="/wants"),
         Page("/plan", "plan.html", plan_page.show, plan_page.parameters(), entry="Plan"),
         Page("/builds", "builds.html", builds_page.show, parameters_of(ROUTES, "/builds"), entry="Builds"),

@@ -57,6 +57,8 @@ def paths(world: PagesWorld) -> list[str]:
         f"/receipt?instance={world.uuid('revenue@2023-01-01')}",
         f"/receipt?instance={second.uuid}",
         "/sample?ref=shown",
+        f"/lineage?instance={world.uuid('revenue@2023-01-01')}&unfold=orders",
+        "/taints",
         "/wants",
         "/wants?ended=1&as_of=30",
         "/wants?ended=1&derivative=true",
