@@ -36,7 +36,7 @@ from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import CutWant, WantFilter
-from databuild_dagster.web import assets_page, ledger_pages, numbers_page, plans, taints_page
+from databuild_dagster.web import assets_page, ledger_pages, numbers_page, plans, search_page, taints_page
 from databuild_dagster.web.bounded import (
     MAX_REFS,
     BoundedBuild,
@@ -374,6 +374,7 @@ ROUTES: Final = (
     ),
     *assets_page.ROUTES,
     *numbers_page.ROUTES,
+    *search_page.ROUTES,
     *taints_page.ROUTES,
     ApiRoute(
         "/calendar",

@@ -13,7 +13,16 @@ from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.web import assets_page, builds_page, ledger_pages, now_page, numbers_page, plan_page, taints_page
+from databuild_dagster.web import (
+    assets_page,
+    builds_page,
+    ledger_pages,
+    now_page,
+    numbers_page,
+    plan_page,
+    search_page,
+    taints_page,
+)
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
@@ -225,6 +234,7 @@ def _core_pages() -> tuple[Page, ...]:
         Page("/plan", "plan.html", plan_page.show, plan_page.parameters(), entry="Plan"),
         Page("/builds", "builds.html", builds_page.show, parameters_of(ROUTES, "/builds"), entry="Builds"),
         *ledger_pages.PAGES,
+        search_page.PAGE,
     )
 
 

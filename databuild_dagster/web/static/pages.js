@@ -115,6 +115,14 @@
     }
   }
 
+  // Ctrl-K goes to the search, which is a plain form.
+
+  function find(event) {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey || event.key.toLowerCase() !== "k") return;
+    event.preventDefault();
+    document.getElementById("find").select();
+  }
+
   // The cell under the pointer or with the focus is named in words; a title waits, and does not open by the keyboard.
 
   function say(event) {
@@ -184,6 +192,7 @@
 
   document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
   document.addEventListener("keydown", move);
+  document.addEventListener("keydown", find);
   document.addEventListener("focusin", say);
   document.addEventListener("mouseover", say);
   // A page over http from another host has no clipboard; it has no buttons to copy then.
