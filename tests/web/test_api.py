@@ -26,7 +26,10 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         {"dataset": "ticks"},
         {"dataset": "ticks", "within": "2022-03-04"},
         {"dataset": "orders", "as_of": 9},
+        {"dataset": "named", "find": "name 1999"},
     ],
+    "/numbers": [{"dataset": "orders"}, {"dataset": "ticks", "value": "seconds", "within": "2022-03"}],
+    "/search": [{"q": "orders@01-0"}, {"q": "orders"}],
     "/partition": [
         {"ref": "orders@2023-01-02"},
         {"ref": "orders@2023-01-31"},

@@ -20,7 +20,7 @@ from tests.support.pages_world import ATTRIBUTE, MARKUP, PagesWorld
 
 SCRIPTS = ("vendor/htmx-2.0.11.min.js", "vendor/idiomorph-ext-0.8.0.min.js", "pages.js")
 #: Values of urls in our own templates.
-URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#(content|failed|waited|building)$")
+URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#(content|grid|failed|waited|building)$")
 
 
 def paths(world: PagesWorld) -> list[str]:
