@@ -59,6 +59,7 @@ LIMITS = {
     "/lineage": 0.2,
     "/api/v1/lineage": 0.2,
     "/api/v1/graph": 0.2,
+    "/numbers": 0.3,
     "/": 0.1,
 }
 
@@ -175,6 +176,10 @@ def paths(engine: Engine) -> list[str]:
         "/calendar?dataset=lots",
         "/calendar?dataset=lots&within=2023-03-04",
         f"/calendar?dataset=lots&within=2023-12-31&ref={last}",
+        "/calendar?dataset=lots&find=2023-06-01",
+        "/numbers?dataset=lots",
+        "/taints",
+        "/search?q=lots@2023-12",
         f"/partition?ref={first}",
         f"/partition?ref={last}",
         f"/partition?ref={pair}",

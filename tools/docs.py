@@ -29,7 +29,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 _RECORDS_OF = {
     "engine.why.want_report": "RecordedWant CanceledWant ShownReport Retried",
     "store.queries.wants": "WantView",
-    "store.queries.instances": "HeldTaint",
+    "store.queries.instances": "TaintNow",
     "cli.build": "ShownBuild",
     "cli.tick": "ShownTick",
     "cli.partitions": "Listed",

@@ -104,6 +104,8 @@ class CalendarShape(GridShape):
     """A dataset, or the part of it whose keys begin with `within`."""
 
     dataset: str
+    #: The partition that `find` led to; null if there is none, or if none was looked for.
+    found: Ref | None
     #: Whether it subscribes to other assets: the API has the arc.
     is_arc: bool
 
@@ -123,24 +125,70 @@ def calendar_of(
     *,
     within: str = "",
     offset: int = 0,
+    find: str = "",
 ) -> CalendarShape:
-    """The calendar of the partitions whose keys begin with `within`."""
-    keys, level, expected = remembered(
-        dataset, instance, now, f"within {within}", lambda: _part(keys_of(dataset, instance, now), within)
-    )
+    """The calendar of the partitions whose keys begin with `within`.
+
+    With `find`, the page or the day with the first partition whose key is this text, begins with it, or contains it.
+    """
+
+    def part_of(within: str) -> _Part:
+        every = keys_of(dataset, instance, now)
+        return remembered(dataset, instance, now, f"within {within}", lambda: _part(every, within))
+
+    place, found, counts = None, None, None
+    if find:
+        every = keys_of(dataset, instance, now)
+        place = place_of(every, find.removeprefix(f"{dataset.asset}@"))
+    if place is not None:
+        found = every[place]
+        within = _day_or_month(found or "") if part_of("").level is not None else ""
+    keys, level, expected = part_of(within)
+    if place is not None:
+        offset = keys.index(found) // MAX_CELLS * MAX_CELLS
     if level is None:
         cells = _cells(queries, dataset.asset, keys[offset : offset + MAX_CELLS])
+        if len(keys) > MAX_CELLS:
+            (whole,) = _grouped(queries, dataset.asset, {within: len(keys)}, len(within))
+            counts = whole["counts"]
     else:
         cells = _grouped(queries, dataset.asset, expected, level)
-    grid = grid_of(cells, within, len(keys), offset, is_grouped=level is not None)
-    return {"dataset": dataset.asset, "is_arc": queries.datasets.is_arc(dataset.asset), **grid}
+    grid = grid_of(cells, within, len(keys), offset, is_grouped=level is not None, counts=counts)
+    ref = None if place is None else make_ref(dataset.asset, found)
+    return {"dataset": dataset.asset, "found": ref, "is_arc": queries.datasets.is_arc(dataset.asset), **grid}
 
 
-def grid_of(cells: Sequence[CellShape], within: str, n: int, offset: int, *, is_grouped: bool) -> GridShape:
-    """The cells of a part of `n` partitions in rows; groups have no pages."""
-    counts: Counter[str] = Counter()
-    for cell in cells:
-        counts.update(cell["counts"] or {cell["mark"]: 1})
+def place_of(keys: Sequence[str | None], text: str) -> int | None:
+    """The place of the first key that is the text, else of the first that begins with it, else of the first with it inside."""
+    if text in keys:
+        return keys.index(text)
+    wanted = text.casefold()
+    places = [place for place, key in enumerate(keys) if wanted in (key or "").casefold()]
+    return next(
+        (place for place in places if (keys[place] or "").casefold().startswith(wanted)), next(iter(places), None)
+    )
+
+
+def _day_or_month(key: str) -> str:
+    """The part of a calendar in which a key has a cell: a day with hours, or a month with days."""
+    return key[: _LEVELS[0]] if len(key) > _LEVELS[0] else key[:_MONTH]
+
+
+def grid_of(
+    cells: Sequence[CellShape],
+    within: str,
+    n: int,
+    offset: int,
+    *,
+    is_grouped: bool,
+    counts: Mapping[str, int] | None = None,
+) -> GridShape:
+    """The cells of a part of `n` partitions in rows; groups have no pages. `counts` are those of the part if a page has less."""
+    if counts is None:
+        of_cells: Counter[str] = Counter()
+        for cell in cells:
+            of_cells.update(cell["counts"] or {cell["mark"]: 1})
+        counts = of_cells
     columns, rows = laid_out(cells)
     return {
         "within": within,

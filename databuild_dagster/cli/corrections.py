@@ -1,6 +1,7 @@
 """`databuild taint`, `untaint`, `revert`, `retry`, `pause`, `resume`: what not to trust or launch, and what to do (rules 7, 6.6, 6.13)."""
 
 from collections.abc import Collection
+from typing import Final
 
 import click
 
@@ -22,6 +23,9 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import typed
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
+
+#: Taints of a list, the newest.
+MAX_TAINTS: Final = 1_000
 
 
 @click.command()
@@ -62,17 +66,17 @@ def taint(
 def list_taints(as_json: bool) -> None:
     """List the taints that hold now, newest first.
 
-    A taint holds while a ref is tainted by it. `databuild untaint TAINT` removes it.
+    A taint holds while a ref is tainted by it; the first refs are named. `databuild untaint TAINT` removes it.
     """
     columns = (
         Column("taint", "taint_id"),
         Column("by", "actor"),
         Column("since", "created_at"),
-        Column("n", "refs", text=len),
-        Column("refs"),
+        Column("n"),
+        Column("refs", text=", ".join),
         Column("why", "reason"),
     )
-    listing(the_engine().queries.instances.held_taints(), columns, empty="Nothing is tainted.", as_json=as_json)
+    listing(the_engine().queries.instances.taints_now(MAX_TAINTS), columns, empty="Nothing is tainted.", as_json=as_json)
 
 
 def _refresh_copies(engine: Engine, refs: Collection[Ref]) -> None:

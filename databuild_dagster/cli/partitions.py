@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import click
 import msgspec
@@ -40,19 +41,23 @@ from databuild_dagster.model.records import Column, columns_of
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import DIMENSIONS, RANGE
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import WORST_FIRST, InstanceState
 from databuild_dagster.model.wording import state_in_words, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 
+#: Lines of a list for people.
+MAX_LINES = 100
+_MISSING = "missing"
+
 
 @click.command()
 @click.argument("name", type=REF, metavar="ASSET|RANGE")
 @click.option(
     "--state",
-    type=StateWord([*(state.value for state in InstanceState), "missing"]),
+    type=StateWord([*(state.value for state in InstanceState), _MISSING]),
     help="Only partitions in this state; `missing` for those never built.",
 )
 @click.option("--outdated", is_flag=True, help="Only live partitions that another code version built.")
@@ -66,7 +71,7 @@ def partitions(
     """List every partition of ASSET with its state.
 
     RANGE is ASSET@FROM..TO; a key or * may be in its place. Partitions that are consecutive in time, and have the same state for
-    the same reason, share a line. --list and --json have each partition.
+    the same reason, share a line. Of more than 100 lines the worst are printed. --list and --json have each partition.
     """
     queries = the_queries()
     then = moment(queries, as_of)
@@ -103,7 +108,24 @@ def partitions(
     if len(runs) < len(records) and runs:
         columns[1:1] = [Column("partitions")]
         shown = [_run_as_record(run) for run in runs]
-    listing(shown, columns, empty=_nothing_of(asset, state, outdated=outdated), as_json=as_json)
+    lines = shown if as_json or one_a_line else worst_of(shown)
+    listing(lines, columns, empty=_nothing_of(asset, state, outdated=outdated), as_json=as_json)
+    if len(lines) < len(shown):
+        counts = Counter(map(_state_of, found))
+        in_words = ", ".join(f"{counts[name]:,} {name}" for name in (*WORST_FIRST, _MISSING) if counts[name])
+        click.echo(
+            f"These are the worst {len(lines):,} of {len(shown):,} lines: {in_words}. --list prints all; --state and a RANGE fewer."
+        )
+
+
+def worst_of(lines: Sequence[Any]) -> Sequence[Any]:
+    """The lines, or the worst `MAX_LINES` of more: by state, then in their order."""
+    if len(lines) <= MAX_LINES:
+        return lines
+    places = {state: place for place, state in enumerate(WORST_FIRST)}
+    states = [line["state"] if isinstance(line, dict) else line.state for line in lines]
+    order = sorted(range(len(lines)), key=lambda number: places.get(states[number], len(places)))
+    return [lines[number] for number in order[:MAX_LINES]]
 
 
 def _run_as_record(run: Run) -> dict[str, object]:
@@ -125,7 +147,7 @@ def _why(partition: Canonical, pause: PauseInForce | None, *, is_gone: bool) -> 
 
 
 def _state_of(canonical: Canonical) -> str:
-    return canonical.state.value if canonical.state else "missing"
+    return canonical.state.value if canonical.state else _MISSING
 
 
 def _is_outdated(canonical: Canonical, code_version: str | None) -> bool:

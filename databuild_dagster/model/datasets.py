@@ -136,6 +136,9 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     sample: bool | msgspec.UnsetType = msgspec.UNSET
     #: Its function asks for Spark, so its launches wait while Spark is out of reach (rule 6.17); absent where it does not.
     spark: bool | msgspec.UnsetType = msgspec.UNSET
+    #: Its group and owners in Dagster, by which pages filter; absent for Dagster's default group and without owners.
+    group: str | msgspec.UnsetType = msgspec.UNSET
+    owners: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Standing(StrEnum):

@@ -121,6 +121,9 @@ SCHEDULABLE = frozenset({None, _I.TAINTED, _I.UP_FOR_RETRY})
 FAILING = frozenset({_I.FAILED, _I.UPSTREAM_FAILED})
 #: An operator may taint an instance in any of these states; a tainted instance gets a further taint (rule 7.1).
 TAINTABLE = frozenset({_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED})
+#: States of partitions that need a person; and all states in the order in which lists show them, a missing partition after all.
+TROUBLE = (_I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED)
+WORST_FIRST = (*TROUBLE, _I.UP_FOR_RETRY, _I.UPSTREAM_BUILDING, _I.BUILDING, _I.LIVE)
 
 
 class WantState(Label):

@@ -13,11 +13,9 @@ import msgspec
 
 from databuild_dagster.calls.calendar import (
     CalendarShape,
-    CellShape,
     calendar_of,
     mark_of_state,
     marks_of,
-    newest_cells,
 )
 from databuild_dagster.calls.contents import Contents, allows_sample, contents_of
 from databuild_dagster.calls.plans import Plan
@@ -38,7 +36,7 @@ from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import CutWant, WantFilter
-from databuild_dagster.web import ledger_pages, plans
+from databuild_dagster.web import assets_page, ledger_pages, numbers_page, plans, search_page, taints_page
 from databuild_dagster.web.bounded import (
     MAX_REFS,
     BoundedBuild,
@@ -53,41 +51,17 @@ from databuild_dagster.web.bounded import (
     bounded_report,
 )
 from databuild_dagster.web.events import Failures, ShownEvent, event_shapes, newest_failures
-from databuild_dagster.web.graph import Graph, Lineage, graph_around, lineage_of
+from databuild_dagster.web.graph import MAX_LEVELS, Graph, Lineage, graph_around, lineage_of
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, Head
 from databuild_dagster.web.state import State, check_foldable, moment_at, queries_at
 
 VERSION: Final = "v1"
 MAX_RECORDS: Final = 500
-#: Datasets in an answer, and the newest partitions of each.
-MAX_DATASETS: Final = 50
 #: Wants, or job runs, that are read for a filter that ended wants and job runs may pass.
 MAX_LOOKED_AT: Final = 50_000
-NEWEST: Final = 31
 #: Events of a command.
 MAX_EVENTS_OF_COMMAND: Final = 100
-
-
-class ShownDataset(msgspec.Struct, frozen=True):
-    """A dataset: who builds it, its partitions that were built by state, and its newest partitions."""
-
-    dataset: str
-    kind: str
-    job: str
-    location: str
-    inputs: list[str]
-    #: Counted some seconds ago, two minutes at most; partitions that nothing has built are not among them.
-    states: dict[str, int]
-    newest: list[CellShape]
-
-
-class DatasetsPage(msgspec.Struct, frozen=True):
-    """The datasets of a page."""
-
-    n: int
-    offset: int
-    datasets: list[ShownDataset]
 
 
 class WantsPage(msgspec.Struct, frozen=True):
@@ -218,31 +192,15 @@ def command(state: State, id: str) -> list[ShownEvent]:
     return event_shapes(queries, queries.events.of_command(bare(id))[:MAX_EVENTS_OF_COMMAND])
 
 
-def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsPage:
-    """The datasets by name, each with its newest partitions."""
-    engine = state.engine
-    specs = sorted(engine.queries.datasets.all().values(), key=lambda spec: spec.asset)
-    if search:
-        specs = [spec for spec in specs if search.lower() in spec.asset.lower()]
-    shown = specs[offset : offset + limit]
-    newest = newest_cells(engine.queries, shown, state.instance, engine.clock(), NEWEST)
-    counts: dict[str, dict[str, int]] = {}
-    for asset, instance_state, n in state.kept("ref_counts", engine.queries.datasets.ref_counts):
-        counts.setdefault(asset, {})[instance_state] = n
-    found: list[ShownDataset] = []
-    for spec in shown:
-        asset, inputs = spec.asset, [declared.asset for declared in spec.inputs]
-        states = counts.get(asset, {})
-        found.append(extended(ShownDataset, spec, dataset=asset, inputs=inputs, states=states, newest=newest[asset]))
-    return DatasetsPage(len(specs), offset, found)
-
-
-def calendar(state: State, dataset: str, within: str | None, offset: int, as_of: int | None) -> CalendarThenShape:
+def calendar(
+    state: State, dataset: str, within: str | None, offset: int, find: str | None, as_of: int | None
+) -> CalendarThenShape:
     """The calendar of the partitions that a dataset has now, in their states of now or when `as_of` was the last event."""
     engine = state.engine
     spec, then = engine.queries.datasets.known(dataset), moment_at(state, as_of)
     with queries_at(state, then) as queries:
-        found = calendar_of(queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
+        now = engine.clock()
+        found = calendar_of(queries, spec, state.instance, now, within=within or "", offset=offset, find=find or "")
     return {**found, "as_of": _head_of(then)}
 
 
@@ -414,17 +372,10 @@ ROUTES: Final = (
         (number("after", "The seq of the last event that is known. By default the end of the log.", None, 0, MAX_SEQ),),
         is_stream=True,
     ),
-    ApiRoute(
-        "/datasets",
-        "The datasets by name, each with its newest partitions.",
-        datasets,
-        DatasetsPage,
-        (
-            text("search", "A part of the names."),
-            number("limit", "The number of datasets at most.", MAX_DATASETS, 1, MAX_DATASETS),
-            number("offset", "The number of datasets before the first.", 0, 0, 1_000_000),
-        ),
-    ),
+    *assets_page.ROUTES,
+    *numbers_page.ROUTES,
+    *search_page.ROUTES,
+    *taints_page.ROUTES,
     ApiRoute(
         "/calendar",
         "The partitions of a dataset as a calendar.",
@@ -436,6 +387,7 @@ ROUTES: Final = (
             number(
                 "offset", "The number of partitions before the first, for keys that are no dates.", 0, 0, 10_000_000
             ),
+            text("find", "A partition key or a part of one: the page with the first partition that has it."),
             AS_OF,
         ),
     ),
@@ -513,7 +465,7 @@ ROUTES: Final = (
         "The graph of instances around one.",
         graph,
         GraphThen,
-        (INSTANCE, number("levels", "The steps on both sides.", 2, 1, 5), AS_OF),
+        (INSTANCE, number("levels", "The steps on both sides.", 2, 1, MAX_LEVELS), AS_OF),
     ),
     ApiRoute(
         "/want_refs",

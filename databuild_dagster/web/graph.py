@@ -60,7 +60,8 @@ def neighbours(instances: Sequence[Neighbour]) -> list[ShownNeighbour]:
     return [extended(ShownNeighbour, instance, live_since=instance.live_at) for instance in instances]
 
 
-#: Instances of a graph.
+#: Levels on each side of a graph, and instances of all of them.
+MAX_LEVELS: Final = 50
 MAX_NODES: Final = 1_000
 #: Edges of a step. A partition can be built from a hundred thousand partitions.
 MAX_EDGES: Final = 5_000

@@ -11,12 +11,22 @@ from databuild_dagster.engine.why.history import one_before
 from databuild_dagster.engine.wording import json_of
 from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.web import builds_page, ledger_pages, now_page, plan_page
+from databuild_dagster.web import (
+    assets_page,
+    builds_page,
+    ledger_pages,
+    now_page,
+    numbers_page,
+    plan_page,
+    search_page,
+    taints_page,
+)
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
+from databuild_dagster.web.graph import MAX_LEVELS
 from databuild_dagster.web.parameters import read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
 from databuild_dagster.web.routes import Ask, Page, or_error, parameters_of
@@ -26,6 +36,8 @@ from databuild_dagster.web.state import MAX_FOLDED, State
 MAX_WANTS_OF_REF: Final = 20
 #: Instances on it; a partition that is built every five minutes has a hundred thousand in a year.
 MAX_INSTANCES: Final = 100
+#: The numbers of levels that the page of a graph offers.
+LEVELS: Final = (1, 2, 3, 5, 10, 20, MAX_LEVELS)
 #: The parameter of every page with the id of the command that led there.
 DONE: Final = text("done", "The id of the command that led there.")
 
@@ -87,13 +99,12 @@ def _done_in_words(command_id: str) -> str | None:
     return next((words for start, words in in_words.items() if command_id.startswith(start)), None)
 
 
-def _assets(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    return {"values": values, "found": ask("datasets", **values)}
-
-
 def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    chosen = values.pop("ref")
-    found = ask("calendar", **values)
+    chosen, is_at_its_place = values.pop("ref"), bool(values["within"] or values["offset"])
+    # A link that names a partition leads to the page that has it.
+    find = values["find"] or (partition_key_of(chosen) if chosen and not is_at_its_place else None)
+    found = ask("calendar", **{**values, "find": find})
+    chosen = chosen or found["found"]
     shown: dict[str, Any] = {"values": values, "calendar": found, "chosen": chosen, "why": None, "partition": None}
     # A slider on which most places are refused helps nobody.
     shown["has_slider"] = ask("head")["seq"] <= MAX_FOLDED
@@ -152,8 +163,20 @@ def _pair_to_compare(history: Sequence[dict[str, Any]], canonical: str | None) -
 
 
 def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    unfold = values.pop("unfold")
     graph = ask("graph", **values)
-    return {"values": values, "graph": graph, "drawing": drawn(graph), "dataset": asset_of(graph["ref"])}
+    drawing = drawn(graph, unfold)
+    # Deeper levels are offered as long as there are any.
+    deeper = next((levels for levels in LEVELS if levels > drawing.depth), MAX_LEVELS)
+    depths = [levels for levels in LEVELS if levels <= deeper or levels <= graph["levels"]]
+    return {
+        "values": values,
+        "unfold": unfold,
+        "graph": graph,
+        "drawing": drawing,
+        "depths": depths,
+        "dataset": asset_of(graph["ref"]),
+    }
 
 
 def _wants(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
@@ -180,15 +203,17 @@ def _want(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 
 _CHOSEN: Final = ref("ref", "The partition of which the page says why.")
+_UNFOLD: Final = text("unfold", "The asset whose alike instances have a box each.")
 _ENDED: Final = text("ended", "Any text: also wants that have ended.")
-_ASSETS: Final = "/assets"
+_ASSETS: Final = assets_page.PAGE.path
 
 
 def _core_pages() -> tuple[Page, ...]:
     return (
         Page("/", "now.html", now_page.show, entry="Now"),
-        Page(_ASSETS, "assets.html", _assets, parameters_of(ROUTES, "/datasets"), entry="Assets"),
+        assets_page.PAGE,
         Page("/calendar", "calendar.html", _calendar, (*parameters_of(ROUTES, "/calendar"), _CHOSEN), below=_ASSETS),
+        numbers_page.PAGE,
         Page(
             "/partition",
             "partition.html",
@@ -203,11 +228,13 @@ def _core_pages() -> tuple[Page, ...]:
             (*parameters_of(ROUTES, "/wants", without=("open",)), _ENDED),
             entry="Wants",
         ),
-        Page("/lineage", "lineage.html", _lineage, parameters_of(ROUTES, "/graph"), below=_ASSETS),
+        taints_page.PAGE,
+        Page("/lineage", "lineage.html", _lineage, (*parameters_of(ROUTES, "/graph"), _UNFOLD), below=_ASSETS),
         Page("/want", "want.html", _want, parameters_of(ROUTES, "/want_refs"), below="/wants"),
         Page("/plan", "plan.html", plan_page.show, plan_page.parameters(), entry="Plan"),
         Page("/builds", "builds.html", builds_page.show, parameters_of(ROUTES, "/builds"), entry="Builds"),
         *ledger_pages.PAGES,
+        search_page.PAGE,
     )
 
 

@@ -31,8 +31,10 @@ MAX_ACTIONS_AT_ONCE: Final = 2
 MAX_ACTIONS: Final = 50
 #: A costly answer is kept so many times as long as it took, and at least so long. After that it is computed again beside the
 #: question, which gets the kept answer. An answer older than `MAX_AGE_SECONDS` is not given.
+#: An answer that took less than `CHEAP_SECONDS` is not costly: a page that follows the log must not miss the last event.
 KEEP_FACTOR: Final = 50
 KEEP_SECONDS: Final = 5.0
+CHEAP_SECONDS: Final = 0.005
 MAX_AGE_SECONDS: Final = 120.0
 #: The wait for an answer that comes later otherwise.
 PATIENCE_SECONDS: Final = 0.05
@@ -133,7 +135,7 @@ class State:
         """The answer of a costly question: of now, or of two minutes ago at most if the log has moved since."""
         now, seq = time.monotonic(), self.engine.queries.events.head().seq
         kept = self._kept.get(name)
-        if kept is None or (kept.seq != seq and now >= kept.at + MAX_AGE_SECONDS):
+        if kept is None or (kept.seq != seq and (kept.is_cheap or now >= kept.at + MAX_AGE_SECONDS)):
             return self._answered(name, question)
         if kept.seq != seq and now >= kept.until:
             self._renew(name, question)
@@ -146,7 +148,7 @@ class State:
         took = time.monotonic() - began
         # Before it is too old, so that no question has to wait.
         young = min(max(KEEP_SECONDS, KEEP_FACTOR * took), MAX_AGE_SECONDS / 2)
-        self._kept[name] = _Kept(answer, seq, began, began + young)
+        self._kept[name] = _Kept(answer, seq, began, began + young, took < CHEAP_SECONDS)
         return answer
 
     def _renew(self, name: str, question: Callable[[], object]) -> None:
@@ -314,3 +316,4 @@ class _Kept(NamedTuple):
     seq: int
     at: float
     until: float
+    is_cheap: bool

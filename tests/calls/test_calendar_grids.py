@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.calls import calendar
-from databuild_dagster.calls.calendar import MAX_CELLS, Grid, GridShape
+from databuild_dagster.calls.calendar import MAX_CELLS, Grid, GridShape, place_of
 
 HOURS = [f"2024-{month:02}-{day:02}-{hour:02}" for month in range(1, 13) for day in range(1, 29) for hour in range(24)]
 
@@ -56,3 +56,12 @@ def test_partitions_that_cannot_be_grouped_come_in_pages(keys: list[str], monkey
 
     assert [title for page in pages for title in titles(page)] == keys
     assert [page["is_grouped"] for page in pages] == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("b", 3), ("B1", 1), ("c", 4), ("a", 0), ("none", None)],
+    ids=["a key", "its beginning", "a part of it", "the first of several", "none"],
+)
+def test_a_key_is_found_whole_by_its_beginning_or_by_a_part(text: str, place: int | None) -> None:
+    assert place_of(["a", "b1", "b2", "b", "a-c"], text) == place

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from databuild_dagster.cli import partitions
 from tests.support.command import databuild
 from tests.support.project import Project
 from tests.support.world import World
@@ -121,3 +122,18 @@ def test_days_that_are_alike_share_a_line_unless_each_is_asked_for(project: Proj
         ["orders@2024-01-31..2024-02-29", "30", "missing"],
     ]
     assert len(listed) == 1 + len(project.ask("partitions", "orders")) == 33
+
+
+def test_of_many_lines_the_worst_are_printed_with_the_counts_of_all(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "MAX_LINES", 2)
+    project.fail("2024-01-30")
+    project.call("build", DAY, OTHER_DAY)
+
+    lines = project.call("partitions", "orders").out.splitlines()
+
+    assert [line.split()[0] for line in lines[1:3]] == [OTHER_DAY, DAY]
+    assert lines[3:] == [
+        "These are the worst 2 of 3 lines: 1 Failed, 1 Live, 30 missing. --list prints all; --state and a RANGE fewer."
+    ]

@@ -190,6 +190,9 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
         f"/calendar?dataset=odd&ref={quote(MARKED)}",
         f"/partition?ref={LIVE}",
         f"/partition?ref={BEHIND}",
+        "/numbers?dataset=orders",
+        "/taints",
+        f"/search?q={quote(MARKED)}",
         f"/lineage?instance={live}",
         f"/lineage?instance={live}&as_of={dagster.queries.events.head().seq - 1}",
         f"/diff?a={live}&b={dagster.queries.canonical.of([TAINTED])[TAINTED].uuid}",
@@ -227,7 +230,8 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
 
 def test_from_a_red_cell_to_the_first_cause_it_is_three_clicks(visited: Visit) -> None:
     visited.open("/assets")
-    visited.page.get_by_label(f"{BEHIND}: upstream failed").click()
+    visited.page.get_by_role("link", name="revenue", exact=True).click()
+    visited.page.get_by_label("2024-01-01: upstream failed").click()
 
     visited.sees("needs orders@2024-01-02, which failed")
     visited.page.get_by_role("link", name=FAILED, exact=True).first.click()
@@ -252,6 +256,44 @@ def test_a_cell_says_why_and_has_a_url_that_can_be_sent(visited: Visit) -> None:
     assert visited.page.url.endswith(f"ref={quote(LIVE)}")
     visited.page.go_back()
     visited.page.get_by_role("complementary", name=FAILED).wait_for()
+
+
+def test_several_cells_are_picked_by_mouse_and_by_keys_for_one_action(visited: Visit) -> None:
+    visited.open("/calendar?dataset=orders")
+    page = visited.page
+
+    page.get_by_label("2024-01-10: ").hover()
+    page.mouse.down()
+    page.get_by_label("2024-01-16: ").hover()
+    page.mouse.up()
+    visited.sees("7 picked: orders@2024-01-10 to orders@2024-01-16")
+    page.keyboard.press("Escape")
+    page.get_by_label("2024-01-02: failed").focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Shift+ArrowLeft")
+    visited.sees("2 picked: orders@2024-01-30 to orders@2024-01-31")
+    page.get_by_role("link", name="Want", exact=True).click()
+
+    visited.sees("2 wants for 2 partitions would be recorded.")
+
+
+def test_a_search_is_a_key_away_and_times_are_in_the_zone_that_was_chosen(browser: Chromium, dagster: Dagster) -> None:
+    context = browser.new_context(timezone_id="Asia/Tokyo")
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{dagster.port}/databuild/taints")
+    first = page.locator("time").first
+    assert str(first.get_attribute("title")).endswith(" UTC")
+
+    page.get_by_role("button", name="Times in UTC").click()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("stock@2024-01-01")
+    page.keyboard.press("Enter")
+
+    page.get_by_role("button", name="Times in Asia/Tokyo").wait_for()
+    page.get_by_role("link", name=TAINTED, exact=True).wait_for()
+    page.go_back()
+    page.wait_for_function("document.querySelector('time').title.endsWith(' Asia/Tokyo')")
+    context.close()
 
 
 def test_the_slider_shows_what_readers_saw_earlier(visited: Visit) -> None:

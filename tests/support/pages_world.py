@@ -51,7 +51,7 @@ def orders(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame()
 
 
-@databuild_asset(partitions_def=monthly)
+@databuild_asset(partitions_def=monthly, group_name="shop", owners=["team:shop", "kate@shop.com"])
 def revenue(orders: pd.DataFrame) -> pd.DataFrame:
     return orders
 

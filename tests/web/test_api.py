@@ -26,7 +26,10 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         {"dataset": "ticks"},
         {"dataset": "ticks", "within": "2022-03-04"},
         {"dataset": "orders", "as_of": 9},
+        {"dataset": "named", "find": "name 1999"},
     ],
+    "/numbers": [{"dataset": "orders"}, {"dataset": "ticks", "value": "seconds", "within": "2022-03"}],
+    "/search": [{"q": "orders@01-0"}, {"q": "orders"}],
     "/partition": [
         {"ref": "orders@2023-01-02"},
         {"ref": "orders@2023-01-31"},
@@ -107,6 +110,19 @@ def test_a_year_of_five_minute_lots_is_shown_by_the_day(client: TestClient) -> N
     assert (cells["2022-03-04"]["mark"], cells["2022-03-04"]["counts"]) == ("partial", {"live": 1, "missing": 287})
     assert cells["2022-03-05"]["mark"] == "failed"
     assert len(answer.content) < 300_000
+
+
+def test_a_page_of_many_keys_counts_all_of_them_and_opens_at_a_key(client: TestClient) -> None:
+    def calendar(**query: Any) -> Any:
+        return get(client, "/calendar", **query)
+
+    first, found = calendar(dataset="named"), calendar(dataset="named", find="named@name 1999")
+    day, month = calendar(dataset="ticks", find="2022-03-04-00:05"), calendar(dataset="ticks", find="nothing")
+
+    assert (first["n"], first["counts"]) == (2_003, {"live": 2, "missing": 2_001})
+    assert (found["found"], found["offset"], found["counts"]) == ("named@name 1999", 1_500, first["counts"])
+    assert (day["found"], day["within"], day["n"]) == ("ticks@2022-03-04-00:05", "2022-03-04", 288)
+    assert (month["found"], month["n"]) == (None, 105_120)
 
 
 def test_the_failures_are_the_first_causes(client: TestClient) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.web.drawing import MAX_ROWS, drawn
+from databuild_dagster.web.drawing import BOX_HEIGHT, BOX_WIDTH, MARGIN, MAX_LINES, PER_LINE, drawn
 
 
 def node(name: str, level: int) -> dict[str, Any]:
@@ -13,7 +13,7 @@ def node(name: str, level: int) -> dict[str, Any]:
 
 
 def graph(n_inputs: int) -> dict[str, Any]:
-    inputs = [f"input@{number:03}" for number in range(n_inputs)]
+    inputs = [f"input_{number:03}" for number in range(n_inputs)]
     return {
         "uuid": "sum",
         "ref": "sum",
@@ -34,10 +34,38 @@ def test_no_two_boxes_have_one_place_and_all_are_within_the_picture() -> None:
     assert found.n_left_out == 0
 
 
-def test_boxes_beyond_the_last_row_are_counted() -> None:
-    found = drawn(graph(MAX_ROWS + 7))
+def test_boxes_beyond_the_last_line_of_a_level_are_counted() -> None:
+    most = PER_LINE * MAX_LINES
 
-    assert (found.n_left_out, len(found.lines)) == (7, MAX_ROWS)
+    found = drawn(graph(most + 7))
+
+    assert (found.n_left_out, len(found.lines)) == (7, most)
+
+
+def test_the_width_does_not_grow_with_the_depth() -> None:
+    nodes = [node(f"c{number}", -number) for number in range(26)]
+
+    found = drawn({**graph(0), "nodes": nodes})
+
+    assert (found.width, found.depth) == (BOX_WIDTH + 2 * MARGIN, 25)
+    assert all(box.y + BOX_HEIGHT < found.height for box in found.boxes)
+
+
+def test_alike_instances_of_a_level_share_a_box_until_they_are_unfolded() -> None:
+    days = [node(f"day@{number:02}", -1) for number in range(31)]
+    days[4]["state"] = "Tainted"
+    edges = [{"input": day["uuid"], "output": "sum"} for day in days]
+    shown = {**graph(0), "nodes": [node("sum", 0), *days], "edges": edges}
+
+    folded, unfolded = drawn(shown), drawn(shown, "day")
+
+    assert [(box.text, box.node["state"]) for box in folded.boxes] == [
+        ("30 × day", "Live"),
+        ("day@04", "Tainted"),
+        ("sum", "Live"),
+    ]
+    assert (len(folded.lines), folded.n_left_out) == (2, 0)
+    assert (len(unfolded.boxes), len(unfolded.lines)) == (32, 31)
 
 
 def test_a_long_ref_keeps_its_beginning_and_its_end() -> None:
@@ -45,4 +73,4 @@ def test_a_long_ref_keeps_its_beginning_and_its_end() -> None:
 
     (box,) = drawn({**graph(0), "nodes": [node(long, 0)]}).boxes
 
-    assert box.text == "aaaaaaaaaaaaaa…aaa@2024-01-31"
+    assert box.text == "aaaaaaaaaaaaa…aa@2024-01-31"

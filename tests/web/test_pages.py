@@ -20,7 +20,7 @@ from tests.support.pages_world import ATTRIBUTE, MARKUP, PagesWorld
 
 SCRIPTS = ("vendor/htmx-2.0.11.min.js", "vendor/idiomorph-ext-0.8.0.min.js", "pages.js")
 #: Values of urls in our own templates.
-URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#(content|failed|waited|building)$")
+URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#(content|grid|failed|waited|building)$")
 
 
 def paths(world: PagesWorld) -> list[str]:
@@ -37,6 +37,11 @@ def paths(world: PagesWorld) -> list[str]:
         "/calendar?dataset=ticks&within=2022-03-04",
         "/calendar?dataset=whole",
         f"/calendar?dataset=named&ref={quote('named@' + MARKUP)}",
+        "/calendar?dataset=named&find=name",
+        f"/calendar?dataset=named&find={quote(ATTRIBUTE + MARKUP)}",
+        "/numbers?dataset=orders",
+        "/numbers?dataset=ticks&value=seconds",
+        f"/numbers?dataset=named&within={quote(MARKUP)}",
         "/partition?ref=orders@2023-01-02",
         "/partition?ref=orders@2023-01-02&as_of=4",
         "/partition?ref=orders@2023-01-05",
@@ -52,6 +57,12 @@ def paths(world: PagesWorld) -> list[str]:
         f"/receipt?instance={world.uuid('revenue@2023-01-01')}",
         f"/receipt?instance={second.uuid}",
         "/sample?ref=shown",
+        f"/lineage?instance={world.uuid('revenue@2023-01-01')}&unfold=orders",
+        "/taints",
+        "/search",
+        f"/search?q={quote(MARKUP)}",
+        f"/search?q={quote('named@' + ATTRIBUTE)}",
+        f"/search?q={world.uuid('revenue@2023-01-01')[-8:]}",
         "/wants",
         "/wants?ended=1&as_of=30",
         "/wants?ended=1&derivative=true",

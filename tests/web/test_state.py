@@ -15,6 +15,11 @@ from databuild_dagster.web.state import StateClosed, TooManyActions, TooManyQues
 from tests.support.pages_world import PagesWorld
 
 
+@pytest.fixture(autouse=True)
+def every_answer_is_costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHEAP_SECONDS", 0.0)
+
+
 @pytest.fixture
 def nothing_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer is computed again when the log has moved."""
@@ -44,6 +49,16 @@ def test_a_kept_answer_holds_until_the_log_moves_and_it_is_too_old(
 
     assert (first, young, old) == (asked[0], asked[0], world.seq)
     assert len(asked) == 3
+
+
+def test_an_answer_that_costs_little_is_of_now(world: PagesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = world.state_behind_pages()
+    monkeypatch.setattr(module, "CHEAP_SECONDS", 600.0)
+    state.kept("answer", lambda: world.seq)
+
+    world.want("orders@2023-01-19")
+
+    assert state.kept("answer", lambda: world.seq) == world.seq
 
 
 @pytest.mark.usefixtures("nothing_is_young")

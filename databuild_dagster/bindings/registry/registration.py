@@ -30,6 +30,8 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model import datasets
 
+#: The group that Dagster gives to an asset without one.
+DEFAULT_GROUP = "default"
 #: Cached because each tick and each step needs them, and a loaded graph does not change.
 _datasets_of: WeakKeyDictionary[AssetGraph, dict[str, tuple[datasets.DatasetSpec, ...]]] = WeakKeyDictionary()
 
@@ -150,6 +152,8 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         arc=_arc(graph, assets_def, node, body) if body and body.subscriptions else UNSET,
         version=node.tags.get(VERSION_TAG, UNSET),
         spark=True if body and body.uses_spark else UNSET,
+        group=UNSET if node.group_name in (None, DEFAULT_GROUP) else node.group_name,
+        owners=tuple(node.owners) or UNSET,
         **registered_of(node.metadata),
     )
 

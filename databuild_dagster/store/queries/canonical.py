@@ -1,6 +1,6 @@
 """The canonical instances of refs, now or after an earlier event, and many at once for calendars and gaps (rules 3.2, 4, 10.7)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from databuild_dagster.model.errors import Contradiction, MissingRow
@@ -201,6 +201,15 @@ class RecordedOfDataset(NamedTuple):
 
     live: dict[Ref, str | None]
     others: dict[Ref, RecordedRef]
+
+
+#: Numbers of a canonical instance, by name: what it has, and the seconds of the job run that built it.
+NUMBERS: Mapping[str, str] = {
+    "rows": "i.n_rows",
+    "bytes": "i.n_bytes",
+    "files": "i.n_files",
+    "seconds": "j.ended_at - j.started_at",
+}
 
 
 _ROW = Selection(RecordedRef, "r", manifest_state="i.manifest_state")
@@ -441,6 +450,14 @@ class CanonicalQueries(Asking):
         sql = f"""
             SELECT {_GROUP.columns} FROM {PREFIX}refs r WHERE {OF_DATASET} GROUP BY 1, 2, 3"""
         return _GROUP.rows(self._all(sql, len(asset) + 2, n_characters, *dataset_range(asset)))
+
+    def numbers(self, asset: str, name: str) -> dict[Ref, float]:
+        """A number of `NUMBERS` for each live or tainted ref of a dataset that has it. Looks at every ref of the dataset."""
+        sql = f"""
+            SELECT r.ref, {NUMBERS[name]} AS number FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+            WHERE r.state IN {one_of([InstanceState.LIVE, InstanceState.TAINTED])} AND {OF_DATASET}"""
+        return {ref: number for ref, number in self._all(sql, *dataset_range(asset)) if number is not None}
 
     def recorded(self, refs: Iterable[Ref]) -> dict[Ref, RecordedRef]:
         """The recorded facts of each ref; a ref that no event names is left out."""

@@ -92,6 +92,25 @@ class IdQueries(Asking):
             raise AmbiguousId(kind=kind.value, name=text, candidates=few)
         return found.pop()
 
+    def like(self, kind: IdKind, text: str, most: int) -> list[str]:
+        """The ids that are a text, end with it, or begin with it: `most` of each column at most, in their order.
+
+        A text that is no whole id is compared with every id of the kind.
+        """
+        is_whole = len(text) == _FULL
+        condition, given = ("{0} = ?", [text]) if is_whole else ("{0} LIKE ? OR {0} LIKE ?", [f"%{text}", f"{text}%"])
+        return sorted(
+            {
+                id
+                for table, column in _COLUMNS[kind]
+                for (id,) in self._all(
+                    f"SELECT DISTINCT {column} FROM {PREFIX}{table} WHERE {condition.format(column)} LIMIT ?",
+                    *given,
+                    most,
+                )
+            }
+        )
+
     def _refuse_beginning(self, kind: IdKind, text: str) -> None:
         """Raises `NotFound` with ids that begin with a text, if there are any."""
         begun = {

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from databuild_dagster.model.events import Erasure, JobRunStarted, MadeWith, ManifestRemoved
-from databuild_dagster.model.records import Time, extended
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -259,10 +259,27 @@ class Taint(msgspec.Struct, frozen=True):
 _TAINT = Selection(Taint, "t")
 
 
-class HeldTaint(Taint, frozen=True):
-    """A taint with the refs that are tainted by it now."""
+class TaintNow(Taint, frozen=True):
+    """A taint in force that readers of some refs see now."""
 
+    #: Whether it covers what is built from the tainted data, too.
+    downstream: bool
+    #: The refs whose canonical instance it taints: their number, and the first of them.
+    n: int
     refs: tuple[Ref, ...]
+
+
+#: Refs of a taint that a list names.
+MAX_OF_TAINT = 3
+_TAINT_NOW = Selection(
+    TaintNow,
+    "t",
+    n="tainting.n",
+    refs=f"""(SELECT json_group_array(few.ref) FROM (
+        SELECT r.ref FROM {PREFIX}taint_instances x JOIN {PREFIX}instances i ON i.id = x.instance_id
+        JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
+        WHERE x.taint_id = t.id AND x.canceled_at IS NULL ORDER BY x.instance_id LIMIT {MAX_OF_TAINT}) few)""",
+)
 
 
 class InstanceQueries(Asking):
@@ -563,16 +580,17 @@ class InstanceQueries(Asking):
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND x.canceled_at IS NULL ORDER BY t.id"""
         return grouped(_TAINT.by(self._all(sql, Keys(uuids))))
 
-    def held_taints(self) -> list[HeldTaint]:
-        """The taints of the refs that are tainted now, newest first, by the index of tainted refs."""
+    def taints_now(self, most: int) -> list[TaintNow]:
+        """The taints in force that readers see now, the newest first. A taint of replaced instances alone is left out.
+
+        Looks at every tainted ref, by the index of tainted refs.
+        """
         sql = f"""
-            SELECT r.ref, {_TAINT.columns} FROM {PREFIX}refs r
-            JOIN {PREFIX}taint_instances x ON x.instance_id = r.canonical_id JOIN {PREFIX}taints t ON t.id = x.taint_id
-            WHERE r.state = '{InstanceState.TAINTED}' AND x.canceled_at IS NULL ORDER BY t.id DESC, r.ref"""
-        refs: dict[Taint, list[Ref]] = {}
-        for ref, taint in _TAINT.by(self._all(sql)):
-            refs.setdefault(taint, []).append(ref)
-        return [extended(HeldTaint, taint, refs=tuple(of_taint)) for taint, of_taint in refs.items()]
+            SELECT {_TAINT_NOW.columns} FROM (
+                SELECT x.taint_id, count(*) AS n FROM {PREFIX}refs r JOIN {PREFIX}taint_instances x ON x.instance_id = r.canonical_id
+                WHERE r.state = '{InstanceState.TAINTED}' AND x.canceled_at IS NULL GROUP BY x.taint_id
+            ) tainting JOIN {PREFIX}taints t ON t.id = tainting.taint_id ORDER BY t.id DESC LIMIT ?"""
+        return _TAINT_NOW.rows(self._all(sql, most))
 
     def taints_to_show(self, refs: Iterable[Ref]) -> dict[Ref, Taint]:
         """The newest taint in force of each ref that is not live: of its canonical instance if that is tainted, else of the

@@ -81,21 +81,100 @@
     }
   }
 
-  // The calendar has one tab stop; arrow keys move within it.
+  // Times are in UTC, or in the zone of the reader, who chooses once for this browser.
+
+  const ZONE = "databuild-zone";
+  const OWN_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+  function zone() {
+    try {
+      return localStorage.getItem(ZONE) === "own" ? OWN_ZONE : "UTC";
+    } catch {
+      return "UTC"; // A browser may refuse to keep anything.
+    }
+  }
+
+  function stamp(at) {
+    // Sweden writes a date as ISO does.
+    return `${new Date(at).toLocaleString("sv-SE", { timeZone: zone() })} ${zone()}`;
+  }
+
+  function stamps() {
+    for (const element of document.querySelectorAll("time[datetime]")) {
+      if (Number.isNaN(Date.parse(element.dateTime))) continue;
+      if ("ago" in element.dataset) element.title = stamp(element.dateTime);
+      else if (element.textContent !== stamp(element.dateTime)) element.textContent = stamp(element.dateTime);
+    }
+    const button = document.querySelector("[data-zone]");
+    if (!button) return;
+    button.hidden = OWN_ZONE === "UTC";
+    button.textContent = `Times in ${zone()}`;
+    button.title = `Show times in ${zone() === "UTC" ? OWN_ZONE : "UTC"}`;
+  }
+
+  function changeZone(event) {
+    if (!event.target.closest("[data-zone]")) return;
+    try {
+      localStorage.setItem(ZONE, zone() === "UTC" ? "own" : "UTC");
+    } catch {
+      return;
+    }
+    stamps();
+  }
+
+  // The calendar has one tab stop, where the trouble is; arrow keys, Home, End, Page Up and Page Down move within it.
+
+  const cellsOf = (grid) => [...grid.querySelectorAll("a.cell")];
+  const cellAt = (event) => event.target.closest && event.target.closest("[data-grid] a.cell");
+
+  function stopOf(cells) {
+    const last = (selector) => cells.findLast((cell) => cell.matches(selector));
+    return (
+      cells.find((cell) => cell.getAttribute("aria-current")) ||
+      last(".m-failed") ||
+      last(".m-upstream-failed, .m-tainted") ||
+      last(":not(.m-missing, .m-wanted)") ||
+      cells[cells.length - 1]
+    );
+  }
 
   function tabStops() {
     for (const grid of document.querySelectorAll("[data-grid]")) {
-      const cells = [...grid.querySelectorAll("a.cell")];
-      const stop = cells.find((cell) => cell.getAttribute("aria-current")) || cells[cells.length - 1];
-      for (const cell of cells) cell.tabIndex = cell === document.activeElement || cell === stop ? 0 : -1;
+      const cells = cellsOf(grid);
+      const stop = cells.includes(document.activeElement) ? document.activeElement : stopOf(cells);
+      for (const cell of cells) cell.tabIndex = cell === stop ? 0 : -1;
     }
+  }
+
+  function goTo(cell, from, event) {
+    event.preventDefault();
+    from.tabIndex = -1;
+    cell.tabIndex = 0;
+    cell.focus();
+    if (event.shiftKey) pick(anchor || from, cell);
+    else anchor = cell;
+  }
+
+  function jump(event, cell) {
+    const cells = cellsOf(cell.closest("[data-grid]"));
+    const row = cell.closest("tr");
+    const isFirst = event.key === "Home" || event.key === "PageUp";
+    let found = cells;
+    if (event.key === "Home" || event.key === "End") {
+      if (!event.ctrlKey) found = cells.filter((other) => row.contains(other));
+    } else if (event.key === "PageUp" || event.key === "PageDown") {
+      found = cells.filter((other) => other.closest("td").cellIndex === cell.closest("td").cellIndex);
+    } else return false;
+    goTo(isFirst ? found[0] : found[found.length - 1], cell, event);
+    return true;
   }
 
   function move(event) {
     const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
     const step = steps[event.key];
-    const cell = event.target.closest && event.target.closest("[data-grid] a.cell");
-    if (!step || !cell) return;
+    const cell = cellAt(event);
+    if (event.key === "Escape" && picked) unpick();
+    if (!cell || jump(event, cell) || !step) return;
     const place = cell.closest("td");
     let row = place.parentElement;
     let column = place.cellIndex;
@@ -106,13 +185,89 @@
       if (!next || next.tagName !== "TD") break;
       const found = next.querySelector("a.cell");
       if (found) {
-        event.preventDefault();
-        cell.tabIndex = -1;
-        found.tabIndex = 0;
-        found.focus();
+        goTo(found, cell, event);
         return;
       }
     }
+  }
+
+  // Several partitions of a calendar are picked by a drag, by a click with Shift, or by the arrow keys with Shift. The links of the bar
+  // then lead to the confirmation of an action for all of them.
+
+  const MAX_QUERY = 4000;
+  const MAX_NAMED = 40;
+  let picked = null;
+  let anchor = null;
+  let isDragging = false;
+
+  const refOf = (cell) => new URL(cell.href).searchParams.get("ref");
+
+  function pick(first, last) {
+    const ends = [refOf(first), refOf(last)];
+    if (!ends[0] || !ends[1] || !first.closest("[data-pick]")) return;
+    picked = ends;
+    showPicked();
+  }
+
+  function unpick() {
+    picked = null;
+    showPicked();
+  }
+
+  function showPicked() {
+    const grid = document.querySelector("[data-pick]");
+    const bar = document.querySelector("[data-picked]");
+    if (!grid || !bar) return;
+    const cells = cellsOf(grid);
+    const places = (picked || []).map((ref) => cells.findIndex((cell) => refOf(cell) === ref));
+    const [first, last] = [Math.min(...places), Math.max(...places)];
+    const chosen = picked && first >= 0 ? cells.slice(first, last + 1) : [];
+    for (const cell of cells) cell.classList.toggle("picked", chosen.includes(cell));
+    bar.hidden = !chosen.length;
+    if (!chosen.length) return;
+    const refs = chosen.map(refOf);
+    const names = refs.length > MAX_NAMED && !refs[0].includes("|") ? [`${refs[0]}..${refs[refs.length - 1].split("@").slice(1).join("@")}`] : refs;
+    const query = names.map((name) => `refs=${encodeURIComponent(name)}`).join("&");
+    bar.querySelector("[data-picked-said]").textContent = `${refs.length} picked: ${refs[0]} to ${refs[refs.length - 1]}`;
+    for (const link of bar.querySelectorAll("a")) {
+      const url = new URL(link.href);
+      const back = url.searchParams.get("back");
+      const given = `${query}&back=${encodeURIComponent(back)}`;
+      link.href = `${url.pathname}?${given.length > MAX_QUERY ? query : given}`;
+    }
+  }
+
+  function press(event) {
+    const cell = cellAt(event);
+    if (!cell || event.pointerType !== "mouse" || event.button !== 0 || event.shiftKey) return;
+    anchor = cell;
+    isDragging = Boolean(cell.closest("[data-pick]"));
+  }
+
+  function drag(event) {
+    const cell = isDragging && event.buttons & 1 ? cellAt(event) : null;
+    if (cell && anchor && cell !== anchor && anchor.isConnected) pick(anchor, cell);
+  }
+
+  function click(event) {
+    const cell = cellAt(event);
+    if (event.target.closest("[data-unpick]")) unpick();
+    if (!cell || !cell.closest("[data-pick]")) return;
+    isDragging = false;
+    if (event.shiftKey) {
+      event.preventDefault();
+      event.stopPropagation();
+      const start = anchor && anchor.isConnected ? anchor : stopOf(cellsOf(cell.closest("[data-grid]")));
+      pick(start, cell);
+    } else if (picked) unpick();
+  }
+
+  // Ctrl-K goes to the search, which is a plain form.
+
+  function find(event) {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey || event.key.toLowerCase() !== "k") return;
+    event.preventDefault();
+    document.getElementById("find").select();
   }
 
   // The cell under the pointer or with the focus is named in words; a title waits, and does not open by the keyboard.
@@ -123,12 +278,34 @@
     if (said) said.textContent = cell.getAttribute("aria-label");
   }
 
-  // The newest cells of a wide calendar are on the right.
+  // A wide calendar begins where its tab stop can be seen, with a whole cell beside the heads of the rows; a graph with its middle.
+
+  // Where the heads of the rows stay, as on a phone, a calendar ends with a whole cell, too.
+
+  function endWithCell() {
+    for (const grid of document.querySelectorAll("[data-grid]")) {
+      const [head, first, second] = grid.tBodies[0].rows.length ? grid.tBodies[0].rows[0].cells : [];
+      const box = grid.closest(".scroll");
+      if (!second || getComputedStyle(head).position !== "sticky") continue;
+      const step = second.offsetLeft - first.offsetLeft;
+      const rest = (box.parentElement.clientWidth - head.offsetWidth - 2 * (step - first.offsetWidth)) % step;
+      box.style.marginRight = `${Math.max(rest, 0)}px`;
+    }
+  }
 
   function scrollToStop() {
     for (const stop of document.querySelectorAll("[data-grid] a.cell[tabindex='0']")) {
       const box = stop.closest(".scroll");
-      box.scrollLeft = stop.closest("td").offsetLeft - box.clientWidth / 2;
+      const row = stop.closest("tr");
+      const head = row.cells[0];
+      const covered = getComputedStyle(head).position === "sticky" ? head.offsetLeft - box.scrollLeft + head.offsetWidth : 0;
+      const left = stop.closest("td").offsetLeft - (box.clientWidth + covered) / 2;
+      const first = [...row.cells].slice(1).find((place) => place.offsetLeft >= left + covered);
+      box.scrollLeft = !first || first === row.cells[1] ? 0 : first.offsetLeft - covered;
+    }
+    for (const here of document.querySelectorAll(".graph .here rect")) {
+      const box = here.closest(".scroll");
+      box.scrollLeft += here.getBoundingClientRect().left - box.getBoundingClientRect().left - box.clientWidth / 2 + 125;
     }
   }
 
@@ -178,12 +355,23 @@
 
   function ready() {
     tabStops();
+    showPicked();
+    endWithCell();
     label();
     tick();
+    stamps();
   }
 
   document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
   document.addEventListener("keydown", move);
+  document.addEventListener("keydown", find);
+  document.addEventListener("pointerdown", press);
+  document.addEventListener("pointerover", drag);
+  document.addEventListener("pointerup", () => (isDragging = false));
+  // A link would be dragged as a link.
+  document.addEventListener("dragstart", (event) => event.target.closest("[data-pick]") && event.preventDefault());
+  document.addEventListener("click", click, true);
+  document.addEventListener("click", changeZone);
   document.addEventListener("focusin", say);
   document.addEventListener("mouseover", say);
   // A page over http from another host has no clipboard; it has no buttons to copy then.

@@ -44,6 +44,17 @@ def test_groups_count_the_refs_of_one_dataset_by_the_beginning_of_their_keys(wor
     ]
 
 
+def test_numbers_are_those_of_live_and_tainted_refs_of_one_dataset(world: World) -> None:
+    world.taint("day@2023-01-30")
+    world.fail("day@2023-02-02")
+
+    numbers = world.queries.canonical.numbers
+
+    assert numbers("day", "rows") == {"day@2023-01-30": 10, "day@2023-01-31": 0}
+    assert numbers("day", "bytes") == {"day@2023-01-30": 100, "day@2023-01-31": 0}
+    assert numbers("day", "seconds").keys() == {"day@2023-01-30", "day@2023-01-31"}
+
+
 def test_the_instances_built_from_an_instance_are_found_from_its_side(world: World) -> None:
     world.succeed("sum", inputs=["day@2023-01-30", "day@2023-01-31"])
     used, unused = world.uuid("day@2023-01-30"), world.uuid("day_long@2023-01-30")

@@ -21,6 +21,17 @@ def world():
     world.store.close()
 
 
+def test_ids_like_a_text_are_it_or_begin_or_end_with_it(world):
+    world.live("a", "b")
+    one, other = world.uuid("a"), world.uuid("b")
+
+    def like(text, most=5):
+        return world.queries.ids.like(IdKind.INSTANCE, text, most)
+
+    assert (like(one), like(one[:13]), like(other[-12:])) == ([one], [one], [other])
+    assert (like(""), len(like("", 1)), like("none")) == (sorted([one, other]), 1, [])
+
+
 def test_each_kind_of_id_is_found_by_its_end(world):
     world.live("a")
     want = world.want("b")

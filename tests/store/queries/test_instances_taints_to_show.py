@@ -73,6 +73,22 @@ def test_the_refs_of_a_taint_are_those_whose_canonical_instance_it_names(world):
     assert world.queries.instances.tainted_by(taint_id) == ("b",)
 
 
+def test_the_taints_of_now_are_those_of_canonical_instances_the_newest_first(world):
+    world.live("a", "b", "c")
+    first = world.taint("a", "b", reason="wrong")
+    second = world.taint("b", reason="worse")
+    world.untaint(world.taint("c", reason="a mistake"))
+
+    world.live("a")
+
+    found = world.queries.instances.taints_now(10)
+    assert [(taint.taint_id, taint.reason, taint.n, taint.refs) for taint in found] == [
+        (second, "worse", 1, ("b",)),
+        (first, "wrong", 1, ("b",)),
+    ]
+    assert [taint.taint_id for taint in world.queries.instances.taints_now(1)] == [second]
+
+
 def test_an_instance_was_built_for_the_wants_that_were_open_when_it_became_live(world):
     world.want("a")
     world.live("a")
@@ -106,17 +122,3 @@ def test_one_question_finds_the_end_of_the_log_and_whether_there_is_news(world):
     assert world.queries.events.news(["TaintCreated"], world.seq) == (world.queries.events.head(), False)
     assert world.queries.events.news(["WantCanceled"], before) == (world.queries.events.head(), False)
     assert World().queries.events.news(["WantCanceled"], 0) == ((0, 0.0), False)
-
-
-def test_the_taints_that_hold_have_the_refs_that_are_tainted_by_them_now(world):
-    for name in "abc":
-        world.live(name)
-    both, canceled = world.taint("a", "b", reason="wrong"), world.taint("b", reason="also wrong")
-    repaired = world.taint("c", reason="repaired")
-    world.live("c")
-    world.untaint(canceled)
-
-    held = world.queries.instances.held_taints()
-
-    assert [(taint.taint_id, taint.reason, taint.refs) for taint in held] == [(both, "wrong", ("a", "b"))]
-    assert repaired not in {taint.taint_id for taint in held}
