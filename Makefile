@@ -3,7 +3,7 @@
 PYTHON ?=
 export PYTHON
 READY := .venv/.installed
-# What the demos need, in the same .venv: a third of what the tests need. `make setup` installs it, too.
+# What the demos need, a third of what the tests need, in the same .venv. `make setup` installs both.
 EXAMPLE = .venv/.example-$(SPARK)
 # The JVMs of the tests start from this file in half the time.
 CLASSES := .venv/spark-classes.jsa

@@ -40,7 +40,7 @@ has_java() {
     [ "${version:-0}" -ge 17 ]
 }
 
-# pip unpacks large packages without a word, and uv builds them so.
+# pip unpacks and uv builds large packages without any output.
 report_size() {
     seconds=0
     while sleep 10 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
