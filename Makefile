@@ -3,6 +3,8 @@
 PYTHON ?=
 export PYTHON
 READY := .venv/.installed
+# What the demos need, a third of what the tests need, in the same .venv. `make setup` installs both.
+EXAMPLE = .venv/.example-$(SPARK)
 # The JVMs of the tests start from this file in half the time.
 CLASSES := .venv/spark-classes.jsa
 BIN := .venv/bin
@@ -32,28 +34,31 @@ help:
 more: #: all other targets
 	@awk -F ':.*#: ' '/^[a-z-]+:.*#: / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) #: create .venv with the pinned versions
+setup: $(READY) #: create .venv with the pinned versions, for tests and checks (by uv where it is there)
 
 $(READY): pyproject.toml constraints.txt tools/setup.sh
-	@sh tools/setup.sh
+	@sh tools/setup.sh dev
+
+.venv/.example-%: pyproject.toml constraints.txt tools/setup.sh
+	@SPARK=$* sh tools/setup.sh example
 
 $(CLASSES): $(READY)
 	@$(BIN)/python -m tools.class_archive
 
-story: $(READY) #: a week of a shop on the pages: late files, a bug, a taint, an operation (ARGS=--once ends after it)
+story: $(EXAMPLE) #: a week of a shop on the pages: late files, a bug, a taint, an operation (ARGS=--once ends after it)
 	@$(BIN)/python -m tools.story $(ARGS)
 
 pictures: $(READY) #: the pictures of the docs again: a shop of three months, in Chromium (ARGS="--all FOLDER" shows every page)
 	@$(BIN)/python -m tools.pictures $(ARGS)
 
-demo: $(READY) ## the main job, on real data: build a month of flights on Spark and read it (SPARK=sail: without Java)
+demo: $(EXAMPLE) ## the main job, on real data: build a month of flights on Spark and read it (SPARK=sail: without Java)
 	@EXAMPLE_SPARK=$(SPARK) sh tools/demo.sh $(REF)
 
-lots-demo: $(READY) #: flights that arrive as files, late and missing ones among them: lots, arcs and gaps
+lots-demo: .venv/.example-shared #: flights that arrive as files, late and missing ones among them: lots, arcs and gaps
 	@sh tools/lots_demo.sh
 
-ui: $(READY) ## open Dagster on what the demo built
-	$(BIN)/databuild dev
+ui: $(EXAMPLE) ## open Dagster on what the demo built
+	@EXAMPLE_SPARK=$(SPARK) $(BIN)/databuild dev
 
 test: $(CLASSES) ## set up and prove the mission in five minutes (ARGS="-k want" for some of it)
 	@status=0; $(PYTEST) --mission $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 import zipfile
 from email import message_from_string
@@ -10,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.version import __version__
-from tests.matrix.environments import build_wheels
+from tests.matrix.environments import SOURCES, build_wheels
 from tests.matrix.rows import ROWS
 from tests.package.__main__ import documented
 
 ROOT = Path(__file__).parent.parent
-CORE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PLAIN = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-#: The constants of the plain distribution's hook, which only the builder of wheels can import.
-PLAIN = {
+#: The constants of the core's hook, which only the builder of wheels can import.
+CORE = {
     node.targets[0].id: ast.literal_eval(node.value)
-    for node in ast.parse((ROOT / "distributions/databuild-dagster/hatch_build.py").read_text()).body
+    for node in ast.parse((ROOT / "distributions/databuild-dagster-core/hatch_build.py").read_text()).body
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
 }
 
@@ -30,10 +32,28 @@ def wheels() -> dict[str, zipfile.ZipFile]:
     return {path.name.partition("-")[0]: zipfile.ZipFile(path) for path in build_wheels()}
 
 
+@pytest.fixture(scope="module")
+def of_trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, zipfile.ZipFile]:
+    """What `pip install .` installs in either folder."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for source in SOURCES:
+        command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)]
+        subprocess.run(command, check=True, capture_output=True)
+    return {path.name.partition("-")[0]: zipfile.ZipFile(path) for path in folder.iterdir()}
+
+
 def metadata(wheel: zipfile.ZipFile) -> dict[str, list[str]]:
     (name,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
     message = message_from_string(wheel.read(name).decode())
     return {key: message.get_all(key, []) for key in set(message.keys())}
+
+
+def files(wheel: zipfile.ZipFile) -> set[str]:
+    return {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+
+def entry_points(wheel: zipfile.ZipFile) -> list[bytes]:
+    return [wheel.read(name) for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt")]
 
 
 @pytest.mark.long("pip builds the wheels")
@@ -46,6 +66,26 @@ def test_the_core_has_the_code_and_the_plain_one_no_file_of_its_own(wheels: dict
 
     assert of_core == {"databuild_dagster", f"databuild_dagster_core-{__version__}.dist-info"}
     assert of_plain == {f"databuild_dagster-{__version__}.dist-info"}
+    # A command, too, is a file that is installed.
+    assert [len(entry_points(wheels[name])) for name in ("databuild_dagster_core", "databuild_dagster")] == [1, 0]
+
+
+@pytest.mark.long("pip builds the wheels")
+def test_the_top_of_a_checkout_is_the_plain_one_with_the_files_of_the_core(
+    wheels: dict[str, zipfile.ZipFile], of_trees: dict[str, zipfile.ZipFile]
+) -> None:
+    """An installation from the folder, or from git, needs no core, which no index may have."""
+    core, top, published = (
+        wheels["databuild_dagster_core"],
+        of_trees["databuild_dagster"],
+        wheels["databuild_dagster"],
+    )
+
+    assert files(top) == files(of_trees["databuild_dagster_core"]) == files(core)
+    assert entry_points(top) == entry_points(of_trees["databuild_dagster_core"]) == entry_points(core)
+    assert set(metadata(published)["Requires-Dist"]) - set(metadata(top)["Requires-Dist"]) == {
+        f"databuild-dagster-core=={__version__}"
+    }
 
 
 @pytest.mark.long("pip builds the wheels")
@@ -80,13 +120,12 @@ def test_the_published_readme_has_no_link_that_an_index_cannot_follow(wheels: di
         assert [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target] == []
 
 
-def test_the_plain_ones_extras_are_those_of_the_core() -> None:
-    assert set(PLAIN["EXTRAS"]) == set(CORE["optional-dependencies"]) - {"connect", "databricks", "dev"}
+def test_the_core_leaves_out_what_the_plain_one_needs_for_spark() -> None:
+    needed = {re.split(r"[\[<>=;]", requirement)[0] for requirement in PLAIN["dependencies"]}
 
-
-def test_the_dev_environment_has_what_the_plain_one_adds() -> None:
-    assert set(PLAIN["WITH_SPARK"]) - set(CORE["optional-dependencies"]["dev"]) == {"dagster-webserver>=1.12,<1.14"}
-    assert "dagster-webserver>=1.12,<1.14" in CORE["optional-dependencies"]["example"]
+    assert set(CORE["WITHOUT"]) <= needed
+    assert {"dagster", "pandas", "pyspark", "dagster-pyspark", "dagster-webserver"} <= needed
+    assert set(CORE["OF_THE_REPOSITORY"]) <= set(PLAIN["optional-dependencies"])
 
 
 def test_the_readme_shows_every_row_of_the_matrix_and_no_other() -> None:

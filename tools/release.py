@@ -21,7 +21,7 @@ from pathlib import Path
 from databuild_dagster.version import __version__
 
 ROOT = Path(__file__).parent.parent
-SOURCES = (ROOT, ROOT / "distributions" / "databuild-dagster")
+SOURCES = (ROOT, ROOT / "distributions" / "databuild-dagster-core")
 DIST = ROOT / "dist"
 
 

@@ -41,6 +41,8 @@ _STATUS = "`databuild status`"
 _UNTAINT = "`databuild untaint TAINT`"
 _WANT = "`databuild want create {ref}`"
 _WANTS = "`databuild want list`"
+#: The distribution whose extras hints name.
+_PLAIN = "databuild-dagster"
 _LOADING = f"code location that defines it: {_BUILD} registers what it loads."
 #: By kind of what is not found, the command that lists what there is.
 _LISTS = {
@@ -68,11 +70,20 @@ class DatabuildError(Exception):
         shown = {name: _shown(fact) for name, fact in facts.items()}
         self.message = without_secrets(filled(template, shown))
         # A command to copy has its values in full.
-        self.advice = without_secrets(filled(type(self).hint, facts))
+        self.advice = without_secrets(_of_installed(filled(type(self).hint, facts)))
         super().__init__(f"{self.message} {self.advice}".strip())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self.facts), ()
+
+
+def _of_installed(advice: str) -> str:
+    """Advice that installs an extra of the core where databuild-dagster, which brings Spark, is not installed."""
+    if f"{_PLAIN}[" not in advice:
+        return advice
+    from importlib.metadata import distributions
+
+    return advice if any(distributions(name=_PLAIN)) else advice.replace(f"{_PLAIN}[", f"{_PLAIN}-core[")
 
 
 class _InWords(str):

@@ -12,14 +12,14 @@ class JavaMissing(NoSession):
 
     hint = (
         "Install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to it; "
-        "or let pip bring one: pip install 'databuild-dagster-core[java]'."
+        "or let pip bring one: pip install 'databuild-dagster[java]'."
     )
 
 
 class SailMissing(NoSession):
     """Sail is not installed for {python}."""
 
-    hint = "pip install 'databuild-dagster-core[sail]', or leave out mode='sail' to have Spark's own server, which needs a Java."
+    hint = "pip install 'databuild-dagster[sail]', or leave out mode='sail' to have Spark's own server, which needs a Java."
 
 
 class PySparkMissing(NoSession):
@@ -52,7 +52,7 @@ class PySparkDiffers(NoSession):
 class NoSparkHere(NoSession):
     """mode={mode!r} needs more than {found}, which has no {lacks}."""
 
-    hint = "Use {instead}mode='sail' (pip install 'databuild-dagster-core[sail]'), or mode='remote' with the url of a Spark."
+    hint = "Use {instead}mode='sail' (pip install 'databuild-dagster[sail]'), or mode='remote' with the url of a Spark."
 
 
 class SparkUnreachable(NoSession):

@@ -103,7 +103,7 @@ class StoreInMemory(DatabuildError):
 class MissingDriver(DatabuildError):
     """The build state in PostgreSQL needs psycopg, which is not installed here."""
 
-    hint = "Install it: pip install 'databuild-dagster-core[postgres]'."
+    hint = "Install it: pip install 'databuild-dagster[postgres]'."
 
 
 class NewerStore(DatabuildError):

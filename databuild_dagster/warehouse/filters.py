@@ -64,7 +64,9 @@ class BadFilter(Refused):
 class FilterLibraryMissing(BadFilter):
     """The filter {where!r} is evaluated without Spark here, which needs sqlglot, and sqlglot is not installed."""
 
-    hint = "Install it: pip install 'databuild-dagster-core[filters]'. Spark evaluates the filter of a Spark frame without it."
+    hint = (
+        "Install it: pip install 'databuild-dagster[filters]'. Spark evaluates the filter of a Spark frame without it."
+    )
 
 
 _NEEDS_SPARK = (

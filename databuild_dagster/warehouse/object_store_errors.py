@@ -66,14 +66,10 @@ class Kind(NamedTuple):
     address: str
 
 
-_S3 = Kind("databuild-dagster-core[s3]", "bucket", "AWS_ACCESS_KEY_ID or AWS_PROFILE", "AWS_ENDPOINT_URL")
-_GOOGLE = Kind("databuild-dagster-core[gcs]", "bucket", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST")
-_AZURE = Kind(
-    "databuild-dagster-core[azure]",
-    "container",
-    "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID",
-    "AZURE_STORAGE_CONNECTION_STRING",
-)
+_S3 = Kind("databuild-dagster[s3]", "bucket", "AWS_ACCESS_KEY_ID or AWS_PROFILE", "AWS_ENDPOINT_URL")
+_GOOGLE = Kind("databuild-dagster[gcs]", "bucket", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST")
+_AZURE_KEYS = "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID"
+_AZURE = Kind("databuild-dagster[azure]", "container", _AZURE_KEYS, "AZURE_STORAGE_CONNECTION_STRING")
 KINDS = {"s3": _S3, "s3a": _S3, "gs": _GOOGLE, "gcs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE}
 
 #: Errors of libraries without a common base class; by name, so that no library has to be imported.

@@ -17,7 +17,7 @@ from .rows import Environment
 
 CHECKOUT = Path(__file__).parents[2]
 #: The folders of the two distributions.
-SOURCES = (CHECKOUT, CHECKOUT / "distributions" / "databuild-dagster")
+SOURCES = (CHECKOUT, CHECKOUT / "distributions" / "databuild-dagster-core")
 #: Environments stay here between runs: installing Spark takes a minute and a half.
 FOLDER = CHECKOUT / ".matrix"
 #: What pip says of a version that no index has for this interpreter.
@@ -33,11 +33,11 @@ class Broken(Exception):
 
 
 def build_wheels() -> list[Path]:
-    """The wheels of both distributions, of the code in this checkout."""
+    """The wheels of both distributions as they are published: each is made from its source distribution."""
     folder = FOLDER / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     for source in SOURCES:
-        _pip_or_fail([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)])
+        _pip_or_fail([sys.executable, "-m", "build", "--outdir", str(folder), str(source)])
     return sorted(folder.glob("*.whl"))
 
 

@@ -1,5 +1,9 @@
 """Messages are made in one place, from the facts of an error."""
 
+import sys
+
+import pytest
+
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest, NotFound, UnknownAsset
 
 
@@ -34,3 +38,20 @@ def test_a_ref_in_place_of_an_asset_is_answered_with_its_asset():
 
 def test_a_name_that_is_like_no_other_is_answered_with_the_command_that_lists_them():
     assert NotFound(kind="want or request", name="x").advice == "`databuild want list --all` lists what exists."
+
+
+class LibraryMissing(DatabuildError):
+    """A library is not installed here."""
+
+    hint = "pip install 'databuild-dagster[{extra}]'"
+
+
+@pytest.mark.parametrize("installed", ["databuild-dagster", "databuild-dagster-core"])
+def test_a_hint_names_the_distribution_that_is_installed(installed, tmp_path, monkeypatch):
+    """The plain one would bring Spark into an environment with a client of Spark, and a checkout has no core."""
+    described = tmp_path / f"{installed.replace('-', '_')}-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {installed}\nVersion: 1.0\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    assert LibraryMissing(extra="s3").advice == f"pip install '{installed}[s3]'"

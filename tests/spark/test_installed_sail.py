@@ -79,7 +79,7 @@ def test_sail_that_is_not_installed_is_named_before_anything_starts(settings, mo
     monkeypatch.setattr(installed, "version", absent)
 
     with pytest.raises(
-        SailMissing, match=r"^Sail is not installed for .*\. pip install 'databuild-dagster-core\[sail\]', or"
+        SailMissing, match=r"^Sail is not installed for .*\. pip install 'databuild-dagster(-core)?\[sail\]', or"
     ):
         check_startable(settings)
 

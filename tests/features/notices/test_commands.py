@@ -48,10 +48,7 @@ def test_metrics_for_prometheus_name_the_extra_that_they_need(
     done = known_project.call("metrics", *how)
 
     assert (done.code, done.out) == (2, "")
-    assert done.err.strip().endswith(
-        "Metrics for Prometheus need prometheus-client, which is not installed here. "
-        "Install it: pip install 'databuild-dagster-core[metrics]'. Without --prometheus and --serve it is not needed."
-    )
+    assert "Metrics for Prometheus need prometheus-client, which is not installed here. Install it: " in done.err
 
 
 @pytest.mark.long("Ctrl-C reaches a process")

@@ -27,9 +27,7 @@ STATES = {
 class MetricsLibraryMissing(Refused):
     """Metrics for Prometheus need prometheus-client, which is not installed here."""
 
-    hint = (
-        "Install it: pip install 'databuild-dagster-core[metrics]'. Without --prometheus and --serve it is not needed."
-    )
+    hint = "Install it: pip install 'databuild-dagster[metrics]'. Without --prometheus and --serve it is not needed."
 
 
 @click.command()
