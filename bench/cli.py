@@ -47,12 +47,13 @@ COMMANDS: dict[tuple[str, ...], float | None] = {
     ("show", REF): 0.6,
     ("want", "list"): 0.6,
     ("explain", REF): 0.6,
+    ("explain", "report@2024-01-07"): 0.4,
     ("status",): 0.6,
     ("build", REF): 0.4,
     ("want", "create", "report@2024-01-06"): 1.5,
     ("want", "create", "-f", "definitions.py", "report@2024-01-06"): None,
     ("partitions", "report"): None,
-    ("plan", "report@2024-01-07"): None,
+    ("plan", "report@2024-01-07"): 0.4,
 }
 
 

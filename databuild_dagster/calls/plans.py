@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.ports import Observation
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, PlannedLaunch, annotate
 from databuild_dagster.model.plan import MAX_PLANNED_REFS
 from databuild_dagster.model.plan import plan as job_graph
@@ -60,7 +60,18 @@ def plan_of(engine: Engine, refs: Sequence[Ref], instance: Any, *, most_refs: in
     """
     datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
     graph = job_graph(refs, datasets, engine.catalog, most_refs=most_refs)
-    return annotate(engine, graph, ForeignAssets(instance))
+    return annotate(engine, graph, _LateForeign(instance))
+
+
+class _LateForeign(NamedTuple):
+    """Foreign assets, for which alone a plan imports Dagster."""
+
+    instance: Any
+
+    def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
+        from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
+
+        return ForeignAssets(self.instance).observe(refs)
 
 
 def plan_shape(annotated: AnnotatedPlan) -> Plan:

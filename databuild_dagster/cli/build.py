@@ -13,12 +13,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from databuild_dagster.bindings.local.building import MAX_NAMED, BuildResult, NotLive, Workshop
-from databuild_dagster.bindings.local.load_note import LoadWatch, read_note
+from databuild_dagster.bindings.local.load_note import LoadWatch
 from databuild_dagster.bindings.registry.selections import refs_of_names
 from databuild_dagster.calls.build import build_named, built_from
 from databuild_dagster.calls.progress import SparkJobs
 from databuild_dagster.calls.streams import printing_to_file, printing_to_stderr, screen, warn
-from databuild_dagster.cli.definitions import load_deployed
+from databuild_dagster.cli.definitions import load_deployed, noted_load
 from databuild_dagster.cli.options import (
     DURATION,
     Selection,
@@ -164,12 +164,10 @@ def _workshop_of_note(home: Path, where: Where, selection: Selection) -> Worksho
 
     None if that is in doubt, or if an answer needs Dagster.
     """
-    if (note := read_note(home, where)) is None or (engine := recorded_engine(home)) is None:
+    if (engine := recorded_engine(home)) is None or (head := noted_load(where, engine, _NEWS)) is None:
         return None
     queries = engine.queries
-    head, is_news = queries.events.news(_NEWS, note.seq)
-    is_new = is_news or queries.events.fingerprint(note.seq) != note.fingerprint
-    if is_new or head.at > engine.clock() or queries.planning.set_aside():
+    if head.at > engine.clock() or queries.planning.set_aside():
         return None
     refs = refs_of_names(queries, the_instance, selection.names, selection.only)
     states = set(queries.canonical.states(refs).values())

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+
+from databuild_dagster.bindings.local.load_note import read_note
 from databuild_dagster.calls import place
 from databuild_dagster.calls.streams import printing_to_stderr, warn
 from databuild_dagster.cli.options import DEFINITION_OPTIONS, Where
-from databuild_dagster.cli.state import the_engine, the_instance
+from databuild_dagster.cli.state import dagster_home, the_engine, the_instance
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
+from databuild_dagster.model.events import DatasetRegistered, names_of
+from databuild_dagster.store.log import Head
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from databuild_dagster.warehouse.layout import Warehouse
 
 T = TypeVar("T")
+
+_REGISTRATIONS = names_of(DatasetRegistered)
 
 
 def load(where: Where) -> list[CodeLocation]:
@@ -127,6 +133,17 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
 def with_definitions(ask: Callable[[], T], where: Where, engine: Callable[[], Engine] = the_engine) -> T:
     """The answer to a question; definitions are loaded if they are named, or the question meets an unregistered asset or key.
 
-    A key may belong to definitions that changed since they were registered.
+    A key may belong to definitions that changed since they were registered. Named definitions are not loaded if a build has
+    registered them as they are (decision 0066).
     """
-    return place.with_definitions(ask, lambda: register_all(engine(), load(where)), is_named=where.named)
+    is_named = where.named and (where.location is not None or noted_load(where, engine(), _REGISTRATIONS) is None)
+    return place.with_definitions(ask, lambda: register_all(engine(), load(where)), is_named=is_named)
+
+
+def noted_load(where: Where, engine: Engine, news: Iterable[str]) -> Head | None:
+    """The end of the log, if the definitions would load as a build has noted, and the log has no event of some types since then."""
+    if (note := read_note(dagster_home(), where)) is None:
+        return None
+    events = engine.queries.events
+    head, is_news = events.news(news, note.seq)
+    return None if is_news or events.fingerprint(note.seq) != note.fingerprint else head

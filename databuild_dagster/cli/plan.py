@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -17,13 +15,12 @@ from databuild_dagster.calls.plans import plan_of, plan_shape
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, common, definitions, selection
 from databuild_dagster.cli.output import count, emit, shown
-from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
+from databuild_dagster.cli.state import HomeInstance, the_engine, the_warehouse
+from databuild_dagster.data.planned_reads import PlannedRead, planned_reads
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan
 from databuild_dagster.engine.wording import json_of
 from databuild_dagster.model.refs import Ref, asset_of
-
-if TYPE_CHECKING:
-    from databuild_dagster.data.planned_reads import PlannedRead
+from databuild_dagster.warehouse.layout import Warehouse
 
 STYLES = {Action.BUILD: "cyan", Action.JOIN: "blue", Action.REUSE: "green", Action.BLOCKED: "red"}
 #: Different reasons below a job's line.
@@ -42,28 +39,17 @@ def plan(selection: Selection, where: Where, as_json: bool) -> None:
     build: a launch would build it. join: another build is building it. reuse: it is live, or not needed. blocked: it is not
     built until the cause is repaired.
     """
-    queries = the_queries()
-    annotated = with_definitions(lambda: annotated_plan(selection.refs(queries)), where)
-    reads = _reads(annotated)
+    engine = the_engine()
+
+    def annotated_plan() -> AnnotatedPlan:
+        return plan_of(engine, selection.refs(engine.queries), HomeInstance())
+
+    annotated = with_definitions(annotated_plan, where, lambda: engine)
+    reads = list(planned_reads(engine.queries, Warehouse(the_warehouse()), annotated))
     if as_json:
         emit({**json_of(plan_shape(annotated)), "reads": [_as_json(read_set) for read_set in reads]})
     else:
         _print(annotated, plan_screen(annotated, reads))
-
-
-def annotated_plan(refs: Sequence[Ref]) -> AnnotatedPlan:
-    """Raises what a want for the refs is refused with, `CyclicInputs` and `PlanTooLarge`."""
-    from databuild_dagster.bindings.registry.instance import engine_for
-
-    instance = the_instance()
-    return plan_of(engine_for(instance), refs, instance)
-
-
-def _reads(annotated: AnnotatedPlan) -> list[PlannedRead]:
-    from databuild_dagster.data.planned_reads import planned_reads
-    from databuild_dagster.warehouse.layout import Warehouse
-
-    return list(planned_reads(the_queries(), Warehouse(the_warehouse()), annotated))
 
 
 def _as_json(read_set: PlannedRead) -> dict[str, object]:

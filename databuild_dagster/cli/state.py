@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from databuild_dagster.bindings.registry.catalog import DagsterCatalog
+    from databuild_dagster.bindings.registry.plain_inputs import PlainPartitions
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import Catalog, DatasetSpec
-    from databuild_dagster.model.selections import Keys
+    from databuild_dagster.model.refs import Ref
 
 
 def home_to_write() -> Path:
@@ -134,13 +135,11 @@ class HomeInstance:
 
 
 class _LateCatalog:
-    """Dagster's catalog, opened by the first question to it: a command without a question saves two seconds."""
+    """Dagster's catalog, opened by the first question that texts alone do not answer: a command without one saves two seconds."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self.dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
-        #: By definition, the keys of each dimension that surely exist.
-        self._keys: dict[str, Sequence[Keys]] = {}
         #: By name, the dynamic keys in the home's own file.
         self._dynamic: dict[str, frozenset[str]] = {}
 
@@ -151,7 +150,7 @@ class _LateCatalog:
         return self._dagster.why_not(dataset, partition_key)
 
     def _surely_has(self, dataset: DatasetSpec, partition_key: str | None) -> bool:
-        from databuild_dagster.bindings.registry.plain_keys import dynamic_name, plain_dimensions, plainly_has
+        from databuild_dagster.bindings.registry.plain_keys import dynamic_name, plainly_has
 
         if (text := dataset.partitions) is None or partition_key is None:
             return text is partition_key
@@ -159,9 +158,7 @@ class _LateCatalog:
             if name not in self._dynamic:
                 self._dynamic[name] = frozenset(dynamic_keys(self._home, name) or ())
             return partition_key in self._dynamic[name]
-        if text not in self._keys:
-            self._keys[text] = plain_dimensions(text, time.time()) or ()
-        return plainly_has(self._keys[text], partition_key)
+        return plainly_has(self._plain.dimensions(text), partition_key)
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}
@@ -169,6 +166,22 @@ class _LateCatalog:
     def left_out(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
         unsure = [key for key in partition_keys if not self._surely_has(dataset, key)]
         return self._dagster.left_out(dataset, unsure) if unsure else frozenset()
+
+    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
+        refs = self._plain.inputs(dataset, partition_key)
+        return self._dagster.inputs(dataset, partition_key) if refs is None else refs
+
+    def launchable(
+        self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
+    ) -> tuple[tuple[str | None, ...], ...]:
+        sets = self._plain.launchable(dataset, partition_keys, most)
+        return self._dagster.launchable(dataset, partition_keys, most) if sets is None else sets
+
+    @cached_property
+    def _plain(self) -> PlainPartitions:
+        from databuild_dagster.bindings.registry.plain_inputs import PlainPartitions
+
+        return PlainPartitions(time.time(), self.dataset_of)
 
     @cached_property
     def _dagster(self) -> DagsterCatalog:

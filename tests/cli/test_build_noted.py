@@ -40,7 +40,7 @@ OF_ONE_BUILD = re.compile(r'"(request_id|seconds|id|requester|expires_at)": ?[^,
 
 
 class Ran(NamedTuple):
-    """A build in a process of its own: its exit code, what it printed, the events that it recorded, and if it needed Dagster."""
+    """A build, or another command, in a process of its own: its exit code, what it printed, the events that it recorded, and if it needed Dagster."""
 
     code: int
     out: str
@@ -49,10 +49,10 @@ class Ran(NamedTuple):
     has_dagster: bool
 
 
-def build(project: Project, *arguments: str, script: str = SCRIPT) -> Ran:
+def build(project: Project, *arguments: str, command: str = "build", script: str = SCRIPT) -> Ran:
     before = project.n_events()
     done = subprocess.run(
-        [sys.executable, "-c", script, "build", *arguments],
+        [sys.executable, "-c", script, command, *arguments],
         cwd=project.folder,
         # With byte code, a load takes 1 s less.
         env=project.environment | {"PYTHONDONTWRITEBYTECODE": ""},
@@ -93,6 +93,25 @@ def test_a_ref_that_is_tainted_after_the_look_at_its_state_is_built(project: Pro
 
     assert (tainted.code, tainted.has_dagster) == (0, True), tainted
     assert {"TaintCreated", "JobRunSucceeded"} <= {name for name, _ in tainted.events}
+
+
+@pytest.mark.long("only a new process shows what a command imports")
+def test_a_plan_loads_the_definitions_that_it_names_only_after_a_change(project: Project) -> None:
+    named, january = ["-f", "definitions.py"], "revenue@2024-01-01"
+    project.build(*named, *DAYS)
+    build(project, *named, *DAYS)
+    source = (project.folder / "definitions.py").read_text()
+
+    known = build(project, *named, january, command="plan")
+    project.define(source.replace("def revenue(orders: pd.DataFrame)", "def revenue(revenue_of_january: pd.DataFrame)"))
+    edited = build(project, *named, january, command="plan")
+    project.define(source)
+    registered = build(project, *named, january, command="plan")
+
+    assert [ran.has_dagster for ran in (known, edited, registered)] == [False, True, True]
+    assert "orders 3 partitions: " in known.out
+    assert known.out == registered.out
+    assert "revenue_of_january: build" in edited.out
 
 
 ACTIONS = (

@@ -58,6 +58,7 @@ def test_a_command_on_what_is_recorded_imports_no_dagster_and_no_sqlalchemy(proj
     for command in (
         ["show", DAY],
         ["explain", DAY],
+        ["explain", "revenue@2024-02-01"],
         ["want", "list"],
         ["want", "create", DAY],
         ["status"],
@@ -66,6 +67,7 @@ def test_a_command_on_what_is_recorded_imports_no_dagster_and_no_sqlalchemy(proj
         *([["gc"]] if "clean" in {feature.name for feature in built_in()} else []),
     ):
         assert imported_by(project, *command) == "0 []", command
+    assert imported_by(project, "plan", "revenue@2024-02-01") == "0 ['rich']"
     # `log` also makes tables.
     assert imported_by(project, "log", "events") == "0 ['sqlalchemy']"
 

@@ -2554,6 +2554,22 @@ GUARDS = (
         (LOAD_NOTE + "::test_a_load_with_an_input_that_has_no_stat_is_not_known",),
     ),
     Guard(
+        "a load counts as known that used chance by another name",
+        "8.9",
+        "bindings/local/load_note.py",
+        'step.opname == "IMPORT_NAME" and following.argval == step.argval',
+        'step.opname == "IMPORT_NAME"',
+        (LOAD_NOTE + "::test_a_load_with_an_input_that_has_no_stat_is_not_known",),
+    ),
+    Guard(
+        "inputs of a dimension are computed that Dagster requires and that never exist",
+        "5.7",
+        "bindings/registry/plain_inputs.py",
+        "(read.name is None or read_by[1])",
+        "True",
+        ("tests/bindings/registry/test_plain_inputs.py",),
+    ),
+    Guard(
         "keys of dynamic partitions are read from a file that Dagster does not use",
         "5.7",
         "data/dynamic_keys.py",

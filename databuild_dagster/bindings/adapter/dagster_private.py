@@ -46,7 +46,6 @@ try:
     from dagster._core.definitions.job_base import InMemoryJob
     from dagster._core.definitions.partitions.snap import PartitionsSnap
     from dagster._core.definitions.partitions.utils import (
-        PartitionDimensionDefinition,
         get_multipartition_key_from_tags,
         get_tags_from_multi_partition_key,
         infer_partition_mapping,

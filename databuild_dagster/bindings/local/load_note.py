@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from glob import has_magic
-from itertools import dropwhile
+from itertools import dropwhile, pairwise
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final
@@ -57,6 +57,9 @@ _TRUSTED: Final = (
     str(Path(__file__).parents[2]) + os.sep,
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")),
 )
+
+#: The script of the command has two names once `multiprocessing` is imported.
+_OF_COMMAND: Final = ("__main__", "__mp_main__")
 
 _Cached: Final = type(cache(lambda: None))
 
@@ -226,7 +229,8 @@ def _digest(facts: object) -> str:
 
 
 def _module_files() -> set[str]:
-    found = (getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if name != "__main__")
+    modules = {name: module for name, module in [*sys.modules.items()] if name not in _OF_COMMAND}
+    found = (getattr(module, "__file__", None) for module in modules.values())
     return {path for path in found if isinstance(path, str)}
 
 
@@ -245,14 +249,16 @@ def _names_of(modules: Iterable[CodeType], not_run: set[int], called: Iterable[s
     left: list[CodeType] = []
     for module in modules:
         made: CodeType | None = None
-        for step in dis.get_instructions(module):
+        for step, following in pairwise(dis.get_instructions(module)):
             if step.opname in ("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE", "EXTENDED_ARG"):
                 continue
             is_stored = step.opname.startswith("STORE_")
+            # A module that is imported under its own name has that name where it is used.
+            is_import = step.opname == "IMPORT_NAME" and following.argval == step.argval
             if made is not None:
                 (named[step.argval] if is_stored else left).append(made)
             made = step.argval if isinstance(step.argval, CodeType) else None
-            names.update(() if is_stored else _texts(step.argval))
+            names.update(() if is_stored or is_import else _texts(step.argval))
     while left := left or [code for name in names & named.keys() for code in named.pop(name)]:
         code = left.pop()
         if id(code) not in not_run:

@@ -14,12 +14,13 @@ from typing import Any
 import dagster as dg
 
 from databuild_dagster.bindings.adapter import dagster_private
+from databuild_dagster.bindings.registry.plain_keys import lines_along, longest_dimension
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
 from databuild_dagster.bindings.registry.window_keys import is_listed, shifts_by_part_of_an_hour, time_keys_of
 from databuild_dagster.model.datasets import NO_KEY, NO_KEYS, DatasetSpec, InputSpec
 from databuild_dagster.model.errors import near_names
 from databuild_dagster.model.refs import Ref, make_ref
-from databuild_dagster.model.selections import Keys, ListedKeys
+from databuild_dagster.model.selections import DIMENSIONS, Keys, ListedKeys
 from databuild_dagster.model.wording import few_of
 
 #: Keys and inputs cached per process. A year of a dozen daily assets needs a twentieth.
@@ -282,23 +283,11 @@ def _possibility(
 def _lines(partitions: dg.PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:
     """Ordered groups of keys that a single range can span: all keys, or with dimensions the keys that differ only in one."""
     if not isinstance(partitions, dg.MultiPartitionsDefinition):
-        order = _order(partitions, keys)
-        return [sorted(keys, key=order.__getitem__)]
-    along = _longest_dimension(partitions)
-    lines: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-    for key in keys:
-        by_dimension = partitions.get_partition_key_from_str(key).keys_by_dimension
-        others = tuple(value for name, value in by_dimension.items() if name != along.name)
-        lines.setdefault(others, []).append((by_dimension[along.name], key))
-    order = _order(along.partitions_def, [place for line in lines.values() for place, _ in line])
-    return [[key for _, key in sorted(line, key=lambda pair: order[pair[0]])] for line in lines.values()]
-
-
-def _longest_dimension(partitions: dg.MultiPartitionsDefinition) -> dagster_private.PartitionDimensionDefinition:
-    for dimension in partitions.partitions_defs:
-        if isinstance(dimension.partitions_def, dg.TimeWindowPartitionsDefinition):
-            return dimension
-    return partitions.partitions_defs[-1]
+        return lines_along(keys, 1, 0, _order(partitions, keys).__getitem__)
+    dimensions = [one.partitions_def for one in partitions.partitions_defs]
+    along = longest_dimension([isinstance(one, dg.TimeWindowPartitionsDefinition) for one in dimensions])
+    order = _order(dimensions[along], [key.split(DIMENSIONS)[along] for key in keys])
+    return lines_along(keys, len(dimensions), along, order.__getitem__)
 
 
 def _order(partitions: dg.PartitionsDefinition, keys: Iterable[str]) -> dict[str, float]:

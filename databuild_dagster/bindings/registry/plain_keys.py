@@ -7,7 +7,7 @@ other definition, such as a dynamic definition, is left to Dagster.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice, product, takewhile
@@ -143,25 +143,54 @@ def time_keys(
     return TimeKeys(times, fmt, start, end, end_offset, tuple(known))
 
 
+class Dimension(NamedTuple):
+    """A dimension of a definition; most definitions have a single one, without a name."""
+
+    name: str | None
+    definition: Mapping[str, Any]
+    keys: Keys
+
+
 def plain_keys(partitions: str, now: float) -> list[str] | None:
     """The keys that exist, in definition order; None if only Dagster can compute them."""
     dimensions = plain_dimensions(partitions, now)
-    return None if dimensions is None else ["|".join(parts) for parts in product(*(keys.all() for keys in dimensions))]
+    return (
+        None if dimensions is None else ["|".join(parts) for parts in product(*(one.keys.all() for one in dimensions))]
+    )
 
 
-def plain_dimensions(partitions: str, now: float) -> list[Keys] | None:
-    """The keys of each dimension, a single one for most definitions; None if only Dagster can compute them."""
-    keys = [_keys(snap, now) for snap in _dimensions(partitions)]
-    along = [found for found in keys if found is not None]
-    return along if len(along) == len(keys) else None
+def plain_dimensions(partitions: str, now: float) -> list[Dimension] | None:
+    """The dimensions with the keys that exist; None if only Dagster can compute them."""
+    along: list[Dimension] = []
+    for name, snap in _dimensions(partitions):
+        if (keys := _keys(snap, now)) is None:
+            return None
+        along.append(Dimension(name, snap, keys))
+    return along
 
 
-def plainly_has(dimensions: Sequence[Keys], key: str) -> bool:
+def plainly_has(dimensions: Sequence[Dimension], key: str) -> bool:
     """Whether the dimensions surely have the key. Dagster has to judge every other key."""
     parts = key.split("|") if len(dimensions) > 1 else [key]
     return len(parts) == len(dimensions) and all(
-        keys.place_of(part) is not None for keys, part in zip(dimensions, parts, strict=True)
+        one.keys.place_of(part) is not None for one, part in zip(dimensions, parts, strict=True)
     )
+
+
+def longest_dimension(are_of_time: Sequence[bool]) -> int:
+    """The dimension along which a single Dagster run can have a range of keys."""
+    return are_of_time.index(True) if True in are_of_time else len(are_of_time) - 1
+
+
+def lines_along(
+    keys: Iterable[str], n_dimensions: int, along: int, place_of: Callable[[str], float]
+) -> list[list[str]]:
+    """The keys that differ only in the dimension `along`, ordered there."""
+    lines: dict[tuple[str, ...], list[tuple[float, str]]] = {}
+    for key in keys:
+        parts = key.split("|") if n_dimensions > 1 else [key]
+        lines.setdefault((*parts[:along], *parts[along + 1 :]), []).append((place_of(parts[along]), key))
+    return [[key for _, key in sorted(line)] for line in lines.values()]
 
 
 def dynamic_name(partitions: str) -> str | None:
@@ -172,23 +201,23 @@ def dynamic_name(partitions: str) -> str | None:
 
 def dimensions_of_time(partitions: str) -> list[bool]:
     """For each dimension, whether its partitions are windows of time."""
-    return [snap["__class__"] == _WINDOWS for snap in _dimensions(partitions)]
+    return [snap["__class__"] == _WINDOWS for _, snap in _dimensions(partitions)]
 
 
 def last_window(partitions: str, now: float) -> float | None:
     """The last existing window: with it, the same keys exist. None for other keys than windows of time."""
-    snaps = _dimensions(partitions)
-    found = _windows(snaps[0]) if len(snaps) == 1 and snaps[0]["__class__"] == _WINDOWS else None
+    snap = _decoded(partitions)
+    found = _windows(snap) if snap["__class__"] == _WINDOWS else None
     bounds = None if found is None else found.bounds(now)
     return None if bounds is None else bounds[1]
 
 
-def _dimensions(partitions: str) -> list[dict[str, Any]]:
+def _dimensions(partitions: str) -> list[tuple[str | None, dict[str, Any]]]:
     snap = _decoded(partitions)
     if snap["__class__"] != "ExternalMultiPartitionsDefinitionData":
-        return [snap]
+        return [(None, snap)]
     dimensions = sorted(snap["external_partition_dimension_definitions"], key=lambda found: found["name"])
-    return [dimension["external_partitions_def_data"] for dimension in dimensions]
+    return [(dimension["name"], dimension["external_partitions_def_data"]) for dimension in dimensions]
 
 
 @lru_cache(maxsize=MAX_UNPACKED)

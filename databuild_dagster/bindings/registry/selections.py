@@ -83,7 +83,7 @@ def refs_named(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[
     if plain is not None:
         # Dagster, whose import takes a second, has the sentence for a refusal.
         with suppress(ValueError):
-            return _refs(name, plain, [str] * len(plain))
+            return _refs(name, [one.keys for one in plain], [str] * len(plain))
     return _refs_by_dagster(dataset, name, instance)
 
 

@@ -33,6 +33,7 @@ class Folder:
         (path / "home").mkdir()
         (path / "helper.py").write_text("KEYS = ['a']\n")
         (path / "keys.txt").write_text("a\n")
+        self.program = ["-c", SCRIPT]
 
     def load(self, source: str) -> None:
         (self.path / "project.py").write_text(source)
@@ -47,7 +48,7 @@ class Folder:
             | {"PYTHONPATH": f"{self.path}:{Path(databuild_dagster.__file__).parents[1]}"}
             | environment
         )
-        command = [sys.executable, "-c", SCRIPT, what]
+        command = [sys.executable, *self.program, what]
         return subprocess.run(command, cwd=self.path, env=given, check=True, capture_output=True, text=True).stdout
 
 
@@ -89,6 +90,16 @@ def test_a_load_is_not_known_after_a_change(folder: Folder, change) -> None:  # 
     assert not folder.is_known()
 
 
+def test_a_load_by_an_installed_command_is_known(folder: Folder) -> None:
+    # `multiprocessing` gives the script a second name.
+    (folder.path / "command").write_text(f"import multiprocessing\n{SCRIPT}")
+    folder.program = ["command"]
+
+    folder.load(READS)
+
+    assert folder.is_known()
+
+
 def test_a_load_is_not_known_in_another_environment(folder: Folder) -> None:
     folder.load("import os\nkeys = os.environ.get('KEYS')\n")
 
@@ -112,6 +123,8 @@ def test_a_file_that_was_not_there_is_an_input(folder: Folder) -> None:
         pytest.param("import socket\nsocket.gethostname()\n", id="the name of the host"),
         pytest.param("import sqlite3\nsqlite3.connect(':memory:')\n", id="a database"),
         pytest.param("from datetime import datetime\nend = datetime.now()\n", id="a clock"),
+        pytest.param("import random\nkeys = random.sample('ab', 1)\n", id="chance"),
+        pytest.param("import random as chance\nkeys = chance.sample('ab', 1)\n", id="chance by another name"),
         pytest.param("import datetime as d\ndef end():\n    return d.date.today()\nend()\n", id="a function that runs"),
         pytest.param("import datetime as d\nrun = lambda f: f()\n@run\ndef end():\n    return d.date.today()\n", id="decorated"),
         pytest.param("import time\nfrom functools import cache\n@cache\ndef now():\n    return time.time()\nnow()\n", id="cached"),
@@ -134,13 +147,13 @@ def test_a_load_with_an_input_that_has_no_stat_is_not_known(folder: Folder, sour
 
 def test_a_clock_in_a_function_that_no_load_calls_is_no_input(folder: Folder) -> None:
     folder.load(
-        "import datetime as d\nfrom functools import cache\n"
+        "import datetime as d\nimport random\nfrom functools import cache\n"
         "@cache\n"
         "def cached():\n    return d.datetime.now()\n"
         "def stamp():\n    return d.datetime.now()\n"
         "def decorated(function):\n    return function\n"
         "@decorated\n"
-        "def body():\n    return stamp()\n"
+        "def body():\n    return stamp(), random.random()\n"
     )
 
     assert folder.is_known()
