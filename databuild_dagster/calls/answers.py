@@ -131,7 +131,8 @@ def plan_screen(annotated: AnnotatedPlan, reads: Iterable[PlannedRead]) -> Scree
         (ref, verdicts[ref].action.value, verdicts[ref].reason) for job in annotated.graph.jobs for ref in job.produces
     ]
     head = f"{counted(len(verdicts), 'ref')}: {parts}; {launches}{_expected(annotated)}."
-    return Screen(head, ("ref", "action", "why"), rows, [_in_words(read_set) for read_set in reads])
+    notes = [*(other.words for other in annotated.other_code), *map(_in_words, reads)]
+    return Screen(head, ("ref", "action", "why"), rows, notes)
 
 
 def _expected(annotated: AnnotatedPlan) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Observation
+from databuild_dagster.engine.why.code import OtherCode
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, PlannedLaunch, annotate
 from databuild_dagster.model.plan import MAX_PLANNED_REFS
 from databuild_dagster.model.plan import plan as job_graph
@@ -51,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True):
     seconds: float | None
     without_history: Sequence[str]
     stages: list[Stage]
+    #: Assets with live partitions of other code, or with unknown code.
+    other_code: Sequence[OtherCode]
 
 
 def plan_of(engine: Engine, refs: Sequence[Ref], instance: Any, *, most_refs: int = MAX_PLANNED_REFS) -> AnnotatedPlan:
@@ -83,7 +86,15 @@ def plan_shape(annotated: AnnotatedPlan) -> Plan:
         for ref in job.produces
     ]
     expected = rounded(annotated.expected_seconds)
-    return Plan(jobs, len(annotated.launches), expected, rounded(seconds), annotated.without_history, stages)
+    return Plan(
+        jobs,
+        len(annotated.launches),
+        expected,
+        rounded(seconds),
+        annotated.without_history,
+        stages,
+        annotated.other_code,
+    )
 
 
 def _waves(launches: Sequence[PlannedLaunch]) -> tuple[list[Stage], float | None]:

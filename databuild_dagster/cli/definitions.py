@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-
 from databuild_dagster.bindings.local.load_note import read_note
 from databuild_dagster.calls import place
 from databuild_dagster.calls.streams import printing_to_stderr, warn

@@ -60,7 +60,7 @@ _MISSING = "missing"
     type=StateWord([*(state.value for state in InstanceState), _MISSING]),
     help="Only partitions in this state; `missing` for those never built.",
 )
-@click.option("--outdated", is_flag=True, help="Only live partitions that another code version built.")
+@click.option("--outdated", is_flag=True, help="Only live partitions that other code built.")
 @click.option("--list", "one_a_line", is_flag=True, help="Print a line for each partition.")
 @as_of
 @definitions
@@ -88,7 +88,7 @@ def partitions(
     if state is not None:
         found = [partition for partition in found if _state_of(partition) == state]
     if outdated:
-        found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
+        found = [partition for partition in found if _is_outdated(partition, dataset)]
     paused = paused_refs(queries, [partition.ref for partition in found], then.seq, then.at)
     keys = [partition_key_of(partition.ref) for partition in found if partition.state is not None]
     gone = the_catalog().left_out(dataset, keys) if then.seq is None else frozenset()
@@ -136,7 +136,7 @@ def _run_as_record(run: Run) -> dict[str, object]:
 
 def _nothing_of(asset: str, state: str | None, *, outdated: bool) -> str:
     if outdated:
-        return f"No partition of {asset} was built by another code version."
+        return f"No partition of {asset} was built by other code."
     return f"{asset} has no partitions." if state is None else f"No partition of {asset} is {state_in_words(state)}."
 
 
@@ -150,10 +150,11 @@ def _state_of(canonical: Canonical) -> str:
     return canonical.state.value if canonical.state else _MISSING
 
 
-def _is_outdated(canonical: Canonical, code_version: str | None) -> bool:
+def _is_outdated(canonical: Canonical, dataset: DatasetSpec) -> bool:
     """What came from outside was built by no code of ours."""
     is_ours = canonical.manifest_uri is not None and canonical.origin is None
-    return canonical.state is InstanceState.LIVE and is_ours and canonical.code_version != code_version
+    is_other = dataset.is_of_other_code(canonical.code_version, canonical.code)
+    return canonical.state is InstanceState.LIVE and is_ours and is_other
 
 
 @click.command()

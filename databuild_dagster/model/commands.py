@@ -51,7 +51,7 @@ class CreateWants(Command, frozen=True, kw_only=True):
         Asked("time", "The time of the data, as 2026-11-21T14:00:00Z: the SLA counts from then, else from now."),
     ] = None
     rebuild: Annotated[bool, Asked("flag", "Rebuild {refs}, also those that are live or failed.")] = False
-    fresh: Annotated[bool, Asked("flag", "Rebuild those of {refs} that another code version built.")] = False
+    fresh: Annotated[bool, Asked("flag", "Rebuild those of {refs} that other code built.")] = False
     fail_fast: Annotated[bool, Asked("flag", "Stop building the other inputs once one has failed.")] = False
 
 

@@ -16,6 +16,10 @@ from databuild_dagster.model.refs import Ref
 MAX_UNPACKED = 2_000
 #: The location of assets without a deployed location, such as a script's `materialize([…])`. It owns no dataset.
 AD_HOC_LOCATION = "(ad hoc)"
+#: The rules by which code has a digest, which precede each digest; older versions made `code-sha256:` of a function alone.
+CODE_RULES = "tree-1"
+#: In place of the digest of code that cannot be followed. It equals nothing.
+UNKNOWN_CODE = "unknown"
 
 
 class DatasetKind(StrEnum):
@@ -111,6 +115,17 @@ class TableSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     rebase: bool = False
 
 
+class CodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The code of a dataset's function and of the project's code that it reaches (rule 4.7)."""
+
+    #: None if it is unknown.
+    digest: str | None = None
+    #: Why it is unknown.
+    unknown: tuple[str, ...] = ()
+    #: Its functions, classes and constants, `clean in shop/cleaning.py`, each with a digest.
+    parts: tuple[tuple[str, str], ...] = ()
+
+
 class DatasetSpec(msgspec.Struct, frozen=True):
     """A dataset as its code location registered it."""
 
@@ -139,6 +154,28 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     #: Its group and owners in Dagster, by which pages filter; absent for Dagster's default group and without owners.
     group: str | msgspec.UnsetType = msgspec.UNSET
     owners: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    #: The code of its function; absent where no function of ours builds it, and in registrations of older versions.
+    code: CodeSpec | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def code_text(self) -> str | None:
+        """The digest of its code, or `unknown`; None for a registration without code."""
+        return (self.code.digest or UNKNOWN_CODE) if isinstance(self.code, CodeSpec) else None
+
+    def is_of_other_code(self, code_version: str | None, code: str | None) -> bool:
+        """Whether other code built an instance, which has a code version and a digest of its code (rule 4.7).
+
+        A code version of either decides alone. Digests of different rules are not compared, so an update of this package changes
+        nothing.
+        """
+        if self.code_version is not None or code_version is not None:
+            return self.code_version != code_version
+        known = self.code_text
+        if known is None or code is None:
+            return False
+        if UNKNOWN_CODE in (known, code):
+            return code == UNKNOWN_CODE or code.startswith(CODE_RULES)
+        return known.partition(":")[0] == code.partition(":")[0] and known != code
 
 
 class Standing(StrEnum):

@@ -100,7 +100,7 @@ class JobRunBuffered(Fact, frozen=True, tag="JobRunBuffered"):
 class MadeWith(msgspec.Struct, frozen=True, omit_defaults=True):
     """The code, configuration and libraries of a launch (rule 4.6)."""
 
-    #: A fingerprint of the called function, also without a code version by its author.
+    #: The digest of the code, or `unknown` (rule 4.7). Older versions have a fingerprint of the called function alone.
     code: str | None = None
     #: The run configuration of its step and of the resources.
     config: dict[str, Any] = {}
@@ -108,6 +108,8 @@ class MadeWith(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: dict[str, str] = {}
     #: The versions of Python and the libraries, by name.
     versions: dict[str, str] = {}
+    #: Why the code is unknown.
+    unknown: tuple[str, ...] = ()
 
 
 class JobRunStarted(Fact, frozen=True, tag="JobRunStarted"):
@@ -380,7 +382,7 @@ class ArcFired(Fact, frozen=True, tag="ArcFired"):
 
 
 class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
-    """A code location registered its datasets; only changes are recorded (rule 5.7)."""
+    """A code location registered its datasets; only changes are recorded (rule 5.7). Datasets have no code before version 3."""
 
     location: str
     datasets: tuple[DatasetSpec, ...] = ()

@@ -159,6 +159,8 @@ class JobRunRow(msgspec.Struct, gc=False):
     started_at: float | None = None
     ended_at: float | None = None
     error: str | None = None
+    #: The digest of the code that it runs (rule 4.7); of compacted rows, of the code that built them.
+    code: str | None = None
 
 
 class LaunchRow(msgspec.Struct, gc=False):

@@ -25,11 +25,11 @@ _versions: dict[str, int] = dict.fromkeys(
         "WantCreated",
     ),
     2,
-)
-#: From (name, version) to the payload of the next version. Each second version has a field more, whose default the fold takes
-#: for the first.
+) | {"DatasetRegistered": 3}
+#: From (name, version) to the payload of the next version. Each version has a field more, whose default the fold takes for the
+#: version before.
 _upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
-    (name, 1): lambda payload: payload for name in _versions
+    (name, version): lambda payload: payload for name, newest in _versions.items() for version in range(1, newest)
 }
 
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from databuild_dagster.model.datasets import UNKNOWN_CODE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.errors import UNREADABLE_MANIFEST, ManifestDamaged, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
@@ -124,7 +125,7 @@ def is_the_same(kept: PartManifest, *, split: str, code_version: str | None, inp
     """Whether a part would be built from the same rows by the same code. `inputs` are the declared inputs."""
     return (
         kept.split == split
-        and kept.code_version == code_version
+        and kept.code_version == code_version != UNKNOWN_CODE
         and all(kept.inputs.get(ref) == uuid for ref, uuid in inputs.items())
     )
 

@@ -186,3 +186,20 @@ def test_instances_that_older_code_has_built_are_found(project: Project) -> None
     assert project.build(DAY, "--fresh")["launches"] == 1
     assert project.build(DAY, "--fresh")["launches"] == 0
     assert project.ask("partitions", "orders", "--outdated") == []
+
+
+def test_instances_of_other_code_are_found_without_a_code_version(project: Project) -> None:
+    """Rules 4.7, 8.7: `hold` is a part of the code of `orders`."""
+    project.build(DAY)
+    project.define("# A comment.\n" + DEFINITIONS.replace("for _ in range", "for attempt in range"))
+    assert project.build(DAY, "--fresh")["launches"] == 0
+
+    project.define(DEFINITIONS.replace("wait(0.01)", "wait(0.02)"))
+    project.call("tick")
+
+    (other,) = project.ask("plan", DAY)["other_code"]
+    assert (other["asset"], other["changes"]) == ("orders", ["hold in definitions.py changed"])
+    assert "hold in definitions.py changed" in project.call("plan", DAY).out
+    assert project.build(DAY, "--fresh")["launches"] == 1
+    assert project.build(DAY, "--fresh")["launches"] == 0
+    assert "code hold in definitions.py" in project.call("diff", DAY).out

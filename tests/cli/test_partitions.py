@@ -98,7 +98,7 @@ def test_show_of_a_missing_ref_names_the_home_and_the_pause(world: World, tmp_pa
     ("arguments", "sentence"),
     [
         (("--state", "tainted"), "No partition of orders is tainted."),
-        (("--outdated",), "No partition of orders was built by another code version."),
+        (("--outdated",), "No partition of orders was built by other code."),
     ],
 )
 def test_a_list_without_partitions_names_what_was_asked_for(

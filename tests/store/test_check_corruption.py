@@ -292,7 +292,6 @@ SAID_ONCE = {
     "ManifestRemoved.erasure.where_sha256",
     "ManifestRemoved.erasure.reason",
     "JobRunSkipped.message",
-    "JobRunStarted.made_with.code",
     "JobRunStarted.made_with.config.ops.days.limit",
     "JobRunStarted.made_with.tags.databuild/spark",
     "JobRunStarted.made_with.versions.python",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from databuild_dagster.model import events as e
@@ -97,3 +98,14 @@ def test_what_is_not_known_here_is_refused_and_not_guessed(name, version, messag
 def test_a_field_that_its_shape_has_not_is_named_with_the_way_to_it(name, payload, fields):
     """Rule 3.1: decoding passes over it, so that check has to ask."""
     assert codec.unknown_fields(name, codec._versions.get(name, 1), payload) == fields
+
+
+def test_a_registration_of_an_older_version_has_no_code():
+    """Rules 3.1, 4.7: it is of no other code, so that an update rebuilds nothing."""
+    spec = '{"asset":"a","job":"a","location":"here","inputs":[],"code_version":null,"kind":"ours"}'
+    old = codec.decode("DatasetRegistered", 2, f'{{"type":"DatasetRegistered","location":"here","datasets":[{spec}]}}')
+
+    assert isinstance(old, e.DatasetRegistered)
+    assert old.datasets[0].code is msgspec.UNSET
+    assert not old.datasets[0].is_of_other_code(None, "tree-1:now")
+    assert codec.encode(old)[1] == 3

@@ -76,6 +76,7 @@ class _Canonical(_Subject):
             origin=row.origin,
             live_at=row.live_at,
             known_origin=ref.origin,
+            code=self._job_run_of(row).code,
         )
 
     def states(self, refs: Iterable[str]) -> dict[str, InstanceState | None]:

@@ -4,19 +4,18 @@ They are recorded once, when the launch starts, so that a receipt does not depen
 prune: the log keeps only the id of a Dagster run. Environment variables in a config stay names, and secrets are left out.
 """
 
-import inspect
 import json
 import platform
 from collections.abc import Mapping
 from functools import lru_cache
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
-from types import CodeType
 from typing import Any, Final
 
 from dagster import AssetExecutionContext
+from msgspec import UNSET
 
 from databuild_dagster.bindings.reading.spark_resource import SPARK_CONFIG_TAG
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.redaction import values_without_secrets, without_secrets
 from databuild_dagster.spark.installed import DISTRIBUTIONS
@@ -28,10 +27,12 @@ LIBRARIES: Final = ("dagster", *DISTRIBUTIONS, "pandas", "pyarrow")
 _TAGS: Final = (SPARK_CONFIG_TAG,)
 
 
-def made_with(context: AssetExecutionContext, function: Any) -> MadeWith:
-    """The provenance of the step that calls the function."""
+def made_with(context: AssetExecutionContext, dataset: DatasetSpec | None) -> MadeWith:
+    """The provenance of a step that builds the dataset, perhaps with others; None for a step that builds nothing."""
+    code = dataset.code if dataset else UNSET
     return MadeWith(
-        code=code_digest(function),
+        code=dataset.code_text if dataset else None,
+        unknown=code.unknown if code else (),
         config=_config_of(context.op_execution_context.node_handle.name, context.run.run_config),
         tags={name: without_secrets(context.run.tags[name]) for name in _TAGS if name in context.run.tags},
         versions=dict(_versions()),
@@ -58,30 +59,3 @@ def _versions() -> tuple[tuple[str, str], ...]:
         except PackageNotFoundError:
             continue
     return tuple(found)
-
-
-def code_digest(function: Any) -> str | None:
-    """A digest of the function's own code, for an asset without a code version; functions that it calls are left out.
-
-    None for a callable that is no function.
-    """
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None:
-        return None
-    digest, left = sha256(), [code]
-    while left:
-        part = left.pop()
-        digest.update(repr((part.co_code, part.co_names, part.co_varnames)).encode())
-        for const in part.co_consts:
-            if isinstance(const, CodeType):
-                left.append(const)
-            else:
-                digest.update(_text_of_constant(const).encode())
-    return f"code-sha256:{digest.hexdigest()}"
-
-
-def _text_of_constant(const: Any) -> str:
-    """A set's text, sorted, because the order of its members differs between processes."""
-    if isinstance(const, frozenset):
-        return f"frozenset({sorted(map(_text_of_constant, const))})"
-    return repr(const)

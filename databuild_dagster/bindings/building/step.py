@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import msgspec
 from dagster import AssetExecutionContext, Failure
 
 from databuild_dagster.bindings.adapter import dagster_private, run_tags
@@ -94,7 +95,13 @@ def step_world(context: AssetExecutionContext, body: AssetBody, config: Any, hel
     outputs = {asset_text(key): key for key in context.assets_def.keys_by_output_name.values()}
     registered = _registered(engine, deployment.location, graph, outputs, context.run.tags)
     selected = context.selected_asset_keys
-    datasets = {asset: registered[asset] for asset, key in outputs.items() if key in selected and asset in registered}
+    # A later version of the code may have registered meanwhile; the code that this process runs is its own.
+    codes = {spec.asset: spec.code for spec in datasets_of(graph, deployment.location)}
+    datasets = {
+        asset: msgspec.structs.replace(registered[asset], code=codes[asset])
+        for asset, key in outputs.items()
+        if key in selected and asset in registered
+    }
     warehouse, progress = Warehouse(deployment.warehouse or warehouse_of(instance)), Progress()
     painter = Painter(context, warehouse, datasets, sample_rows=deployment.sample_rows)
     spark, show = getattr(context.resources, SPARK), partial(_show_spark, context, painter, progress, held)
@@ -106,7 +113,7 @@ def step_world(context: AssetExecutionContext, body: AssetBody, config: Any, hel
     asker = asking(
         instance, context.run, rebuild=deployment.rebuild, ahead_seconds=lambda: max(engine.now() - engine.clock(), 0.0)
     )
-    asker = replace(asker, made_with=made_with(context, body.function))
+    asker = replace(asker, made_with=made_with(context, next(iter(datasets.values()), None)))
     return StepWorld(tools, engine, deployment, painter, asker, progress)
 
 

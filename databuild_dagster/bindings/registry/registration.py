@@ -26,6 +26,7 @@ from databuild_dagster.bindings.adapter.run_tags import VERSION_TAG
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.settings import registered_of
+from databuild_dagster.bindings.registry.same_code import CodeReader
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model import datasets
@@ -46,8 +47,9 @@ def datasets_of(graph: AssetGraph, location: str) -> tuple[datasets.DatasetSpec,
     """
     found = _datasets_of.setdefault(graph, {})
     if location not in found:
+        reader = CodeReader()
         specs = [
-            _dataset(graph, assets_def, graph.get(key), location)
+            _dataset(graph, assets_def, graph.get(key), location, reader)
             for assets_def in graph.assets_defs
             if not assets_def.is_auto_created_stub
             for key in assets_def.keys
@@ -136,7 +138,9 @@ def mapping_from(text: str | None) -> RecordedMapping:
     return RecordedMapping(mapping, parts["here"], partitions_from(parts["partitions"]))
 
 
-def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, location: str) -> datasets.DatasetSpec:
+def _dataset(
+    graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, location: str, reader: CodeReader
+) -> datasets.DatasetSpec:
     body = body_of(assets_def)
     return datasets.DatasetSpec(
         asset=asset_text(node.key),
@@ -154,8 +158,22 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         spark=True if body and body.uses_spark else UNSET,
         group=UNSET if node.group_name in (None, DEFAULT_GROUP) else node.group_name,
         owners=tuple(node.owners) or UNSET,
+        code=_code(body, reader) if body else UNSET,
         **registered_of(node.metadata),
     )
+
+
+def _code(body: AssetBody, reader: CodeReader) -> datasets.CodeSpec:
+    """The code of an asset, with the options that decide what its function is given and how often it is called (rule 4.7)."""
+    options = {
+        "upstreams": {name: key.to_user_string() for name, key in body.upstreams.items()},
+        "filters": dict(body.filters),
+        "batched": body.is_batched,
+        "skip_empty": body.skip_empty,
+        "split": repr(body.split),
+    }
+    found = reader.code_of(body.function, options)
+    return datasets.CodeSpec(found.digest, found.unknown, tuple(found.parts.items()))
 
 
 def _kind(node: AssetNode, body: AssetBody | None) -> datasets.DatasetKind:

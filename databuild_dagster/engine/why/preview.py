@@ -9,7 +9,7 @@ Reads the store, and foreign refs through `Foreign`; changes neither.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from statistics import median
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Foreign, Observation
+from databuild_dagster.engine.why.code import OtherCode, other_code
 from databuild_dagster.engine.why.reasons import KnownRefs, look_up
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.model.need import DATA_OF_STATE, Data, Maker, Reason, maker_of, need_of
@@ -24,6 +25,7 @@ from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import mid_sentence
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.job_runs import LaunchSpan
 
 
@@ -71,6 +73,8 @@ class AnnotatedPlan:
     passed_over: frozenset[Ref] = field(repr=False)
     #: In the order in which their inputs can be live.
     launches: tuple[PlannedLaunch, ...]
+    #: Assets with live partitions of other code, or with unknown code.
+    other_code: Sequence[OtherCode] = ()
 
     @property
     def expected_seconds(self) -> float | None:
@@ -95,7 +99,12 @@ def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) ->
     passed_over = frozenset(
         ref for ref, verdict in verdicts.items() if verdict.action is Action.REUSE and fates.fate[ref] is not _Fate.LIVE
     )
-    return AnnotatedPlan(graph, verdicts, passed_over, _launches(engine, graph, fates))
+    live: dict[str, list[Canonical]] = defaultdict(list)
+    for ref in graph.inputs:
+        if known.state(ref) is InstanceState.LIVE:
+            live[asset_of(ref)].append(known.canonical[ref])
+    others = other_code(engine.queries, graph.datasets.values(), live)
+    return AnnotatedPlan(graph, verdicts, passed_over, _launches(engine, graph, fates), others)
 
 
 def _observed(graph: JobGraph, known: KnownRefs, foreign: Foreign | None) -> dict[Ref, Observation]:

@@ -10,13 +10,14 @@ from typing import Any, Final, Literal
 import msgspec
 
 from databuild_dagster.calls.contents import Contents, contents_of
+from databuild_dagster.engine.why.code import changed_parts, registered_codes
 from databuild_dagster.engine.why.history import one_before
 from databuild_dagster.engine.why.want_report import who_asked
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.records import Time, extended
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.instances import Instance, Taint
 from databuild_dagster.store.queries.queries import Queries
@@ -89,7 +90,7 @@ class InputsDifference(msgspec.Struct, frozen=True):
 
 
 class SettingChange(msgspec.Struct, frozen=True):
-    """A fact of the build that differs: `kind` is code, config, tag or version."""
+    """A fact of the build that differs: `kind` is code, config, tag or version. A function of the code is named with its file."""
 
     kind: str
     name: str
@@ -148,10 +149,11 @@ def diff_of(queries: Queries, first: str, second: str) -> Difference:
         for pair in pairs
     ]
     n_same = b.n_inputs - counts.added - counts.replaced
-    settings = _settings(*(_code(known[uuid], made_with.get(uuid)) for uuid in both))[:MAX_SETTINGS]
+    settings = _settings(*(_code(known[uuid], made_with.get(uuid)) for uuid in both))
+    changed = _changed_code(queries, *((one.ref, made_with.get(one.uuid)) for one in (a, b)))
     columns = [] if any(found.note for found in contents) else column_changes(*(found.columns for found in contents))
     inputs = InputsDifference(counts.added, counts.removed, counts.replaced, n_same, differing)
-    return Difference(a, b, inputs, settings, columns)
+    return Difference(a, b, inputs, [*changed, *settings][:MAX_SETTINGS], columns)
 
 
 def _side(queries: Queries, instance: Instance, contents: Contents) -> Side:
@@ -183,10 +185,25 @@ def _code(instance: Instance, made_with: MadeWith | None) -> _Settings:
     found: dict[tuple[str, str], Any] = {("code", "version"): instance.code_version}
     if made_with is None:
         return found
-    found["code", "fingerprint"] = made_with.code
+    found["code", "digest"] = made_with.code
+    found["code", "unknown"] = "; ".join(made_with.unknown) or None
     found |= {("config", name): value for name, value in _flat(made_with.config)}
     found |= {("tag", name): value for name, value in made_with.tags.items()}
     return found | {("version", name): value for name, value in made_with.versions.items()}
+
+
+def _changed_code(
+    queries: Queries, first: tuple[Ref, MadeWith | None], second: tuple[Ref, MadeWith | None]
+) -> list[SettingChange]:
+    """The functions, classes and constants that differ, as far as registrations have them."""
+    old, new = ((asset_of(ref), made_with.code or "" if made_with else "") for ref, made_with in (first, second))
+    if not old[1] or not new[1] or old == new:
+        return []
+    known = registered_codes(queries, {old[0], new[0]})
+    before, after = known.get(old), known.get(new)
+    if before is None or after is None:
+        return []
+    return [SettingChange("code", part, a, b) for part, a, b in changed_parts(before, after)]
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -48,6 +48,8 @@ class ReceiptEntry(msgspec.Struct, frozen=True):
     code_version: str | None
     job_run: str
     code: str | None
+    #: Why the code is unknown.
+    unknown: Sequence[str] | None
     config: dict[str, Any] | None
     tags: dict[str, str] | None
     versions: dict[str, str] | None
@@ -137,7 +139,7 @@ def _entry(instance: Instance, records: _Records, manifest: Manifest | None) -> 
     return extended(
         ReceiptEntry,
         instance,
-        **{name: getattr(made_with, name, None) for name in ("code", "config", "tags", "versions")},
+        **{name: getattr(made_with, name, None) for name in ("code", "unknown", "config", "tags", "versions")},
         job=job_run.job if job_run else None,
         dagster_run_id=job_run.dagster_run_id if job_run else None,
         live_since=instance.live_at,

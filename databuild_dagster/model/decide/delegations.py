@@ -20,7 +20,7 @@ from databuild_dagster.model.errors import Contradiction
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
-from databuild_dagster.model.rows import InstanceRow, RefRow
+from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.view import Openness
 
@@ -65,7 +65,7 @@ def answer(
     """The answers of `answer_of`, with three exceptions.
 
     `opens` builds failed refs again, and does not wait for a backoff. `rebuild_before` builds every ref again whose instance is
-    older; a younger instance is a result of the rebuild. `fresh` builds live refs of a different code version again. No `paused` ref is
+    older; a younger instance is a result of the rebuild. `fresh` builds live refs of other code again. No `paused` ref is
     built, or waited for.
     """
     answers = Answers()
@@ -82,7 +82,7 @@ def answer(
             assert row is not None, "a missing ref is built"
             instance = instances[row.canonical_id or 0]
             again = rebuild_before is not None and instance.created_at < rebuild_before
-            again = again or (fresh and found is Answer.REUSE and _is_outdated(ref, instance, deciding))
+            again = again or (fresh and found is Answer.REUSE and _is_outdated(ref, instance, builders, deciding))
             is_opened = (found is Answer.REFUSE and (opens or again)) or (found is Answer.REUSE and again)
         given = Answer.BUILD if is_opened else found
         if ref in paused and while_paused(given, state) is not given:
@@ -109,10 +109,12 @@ def _sound_state(row: RefRow, instances: Mapping[int, InstanceRow]) -> InstanceS
     return row.state
 
 
-def _is_outdated(ref: Ref, instance: InstanceRow, deciding: Deciding) -> bool:
-    """Whether a different code version built it; data from outside was built by no code version."""
+def _is_outdated(ref: Ref, instance: InstanceRow, builders: Mapping[int, JobRunRow], deciding: Deciding) -> bool:
+    """Whether other code built it; data from outside was built by no code."""
     spec = deciding.dataset_of(asset_of(ref))
-    return spec is not None and instance.origin is None and instance.code_version != spec.code_version
+    if spec is None or instance.origin is not None:
+        return False
+    return spec.is_of_other_code(instance.code_version, builders[instance.job_run_id].code)
 
 
 def opened(answers: Answers, reason: str, deciding: Deciding) -> list[e.Fact]:

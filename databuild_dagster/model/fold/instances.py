@@ -102,16 +102,17 @@ def lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
             keep_origin(folding, instance, arrival.origin)
         else:
             # Its files are ours, and the origin of the ref's rows stays.
-            _copy_lineage(folding, instance, arrival.same_as)
+            _copy_lineage(folding, instance, job_run, arrival.same_as)
         keep_manifest(instance, arrival.manifest)
 
 
-def _copy_lineage(folding: Folding, instance: InstanceRow, uuid: str) -> None:
-    """An instance with the same rows has the inputs and the code version of the other."""
+def _copy_lineage(folding: Folding, instance: InstanceRow, job_run: JobRunRow, uuid: str) -> None:
+    """An instance with the same rows has the inputs and the code of the other."""
     view = folding.view
     same = folding.found(view.instances_by_uuid([uuid]), [uuid], "instance")[uuid]
     instance.same_as_id = same.same_root
     instance.code_version = same.code_version
+    job_run.code = view.job_runs_by_id([same.job_run_id])[same.job_run_id].code
     read = view.instances_by_id(view.inputs_of([same.id]))
     view.add_inputs(instance.id, [(row.ref_id, row.id) for row in read.values()])
 
@@ -146,6 +147,7 @@ def job_run_started(folding: Folding, fact: e.JobRunStarted) -> None:
     launch.started_at = folding.at
     for job_run in folding.job_runs(fact.job_run_ids):
         job_run.started_at = folding.at
+        job_run.code = fact.made_with.code if fact.made_with else None
         folding.move_job_run(job_run, JobRunCause.STARTED)
 
 

@@ -36,6 +36,8 @@ class Canonical(NamedTuple):
     live_at: Time | None = None
     #: The last known origin of data from outside, in any state.
     known_origin: str | None = None
+    #: The digest of the code of its job run (rule 4.7).
+    code: str | None = None
 
 
 _NOW = Selection(
@@ -50,6 +52,7 @@ _NOW = Selection(
     rows="i.n_rows",
     bytes="i.n_bytes",
     known_origin="r.origin",
+    code="j.code",
 )
 _CANONICAL = f"""
 SELECT {_NOW.columns}
@@ -93,6 +96,7 @@ _THEN = Selection(
     rows="d.n_rows",
     bytes="d.n_bytes",
     known_origin="NULL",
+    code="j.code",
 )
 #: The canonical instances at a seq.
 _CANONICAL_AT = f"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -16,6 +17,7 @@ from databuild_dagster.features.compare.differences import (
     instances_to_compare,
 )
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import CodeSpec
 from databuild_dagster.model.events import MadeWith
 from tests.features.compare.launches import launch
 from tests.support.catalog import dataset
@@ -122,7 +124,7 @@ def test_code_config_tags_and_versions_differ_by_name(world: World) -> None:
     found = diff_of(world.queries, first, second).settings
 
     assert [(change.kind, change.name, change.a, change.b) for change in found] == [
-        ("code", "fingerprint", "code-1", "code-2"),
+        ("code", "digest", "code-1", "code-2"),
         ("config", "ops.a.config.new", None, {}),
         ("config", "ops.a.config.rate", 1, 2),
         ("tag", "spark", "x", None),
@@ -168,3 +170,27 @@ def test_a_ref_with_one_instance_has_nothing_to_compare(world: World) -> None:
         instances_to_compare(world.queries, "a", None, None)
     with pytest.raises(NeverBuilt, match="b is missing"):
         instances_to_compare(world.queries, "b", None, None)
+
+
+def test_code_differs_by_function_and_file(world: World) -> None:
+    """Rule 4.7: the registrations of the two digests have the functions."""
+    for digest, clean in (("tree-1:1", "x"), ("tree-1:2", "y")):
+        code = CodeSpec(digest, (), (("a in shop.py", "s"), ("clean in shop.py", clean)))
+        spec = msgspec.structs.replace(world.queries.datasets.known("a"), code=code)
+        world.handle(c.RegisterDatasets(location=spec.location, datasets=(spec,)))
+    built = []
+    for digest, unknown in (("tree-1:1", ()), ("tree-1:2", ()), ("unknown", ("open reads a file in a in shop.py",))):
+        launch(world, "a", MadeWith(digest, {}, {}, {}, unknown))
+        built.append(world.succeed("a"))
+        world.taint("a")
+
+    known, unknown_code = (diff_of(world.queries, built[0], later).settings for later in built[1:])
+
+    assert [(change.name, change.a, change.b) for change in known] == [
+        ("clean in shop.py", "x", "y"),
+        ("digest", "tree-1:1", "tree-1:2"),
+    ]
+    assert [(change.name, change.b) for change in unknown_code] == [
+        ("digest", "unknown"),
+        ("unknown", "open reads a file in a in shop.py"),
+    ]

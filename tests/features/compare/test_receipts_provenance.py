@@ -104,7 +104,7 @@ def test_a_receipt_names_the_code_the_config_and_the_libraries(deploy: Deploy, a
     assert made["numbers"]["config"] == {}
     assert made["scaled"]["tags"] == {SPARK_CONFIG_TAG: settings}
     assert made["scaled"]["dagster_run_id"] == site.runs[-1].run_id
-    assert made["scaled"]["code"].startswith("code-sha256:")
+    assert made["scaled"]["code"].startswith("tree-1:")
     assert made["scaled"]["code"] != made["numbers"]["code"]
     assert (
         made["scaled"]["versions"] | {"dagster": version("dagster"), "pyspark": version("pyspark")}

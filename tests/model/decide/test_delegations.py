@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import ANSWERS, MESSAGES, Answer
+from databuild_dagster.model.datasets import CodeSpec
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store.ledger import LedgerEntry
 from tests.support.catalog import dataset
 from tests.support.model_world import ModelWorld
+from tests.support.world import COMPLETE
 
 
 @pytest.fixture
@@ -294,3 +298,45 @@ def test_every_state_has_an_answer():
         InstanceState.TAINTED,
         InstanceState.UP_FOR_RETRY,
     }
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "is_built_again"),
+    [
+        (None, "tree-1:now", False),
+        (None, "tree-1:before", True),
+        (None, "unknown", True),
+        (None, None, False),
+        (None, "code-sha256:before", False),
+        ("1", "tree-1:before", False),
+        ("2", "tree-1:now", True),
+    ],
+)
+def test_fresh_builds_what_other_code_built(make_world, version, code, is_built_again):
+    """Rules 4.7, 8.7: the job runs of the test world have the code version 1, or none."""
+    spec = dataset("a", code_version=version)
+    world = make_world(msgspec.structs.replace(spec, code=CodeSpec(digest="tree-1:now")))
+    launch_id = world.buffer("a")
+    made_with = None if code is None else e.MadeWith(code=code)
+    world.handle(c.StartLaunch(launch_id=launch_id, dagster_run_id="run", holder="somewhere", made_with=made_with))
+    output = e.OutputFact(ref="a", code_version=version and "1", manifest=COMPLETE)
+    world.handle(c.SucceedJobRuns(runs=(e.RunSuccess(world.canonical("a").job_run, (output,)),)))
+
+    world.handle(c.CreateWants(wants=(("a",),), fresh=True))
+
+    assert (world.due() == ["a"]) is is_built_again
+
+
+def test_compacted_rows_are_of_the_code_that_built_them(make_world):
+    """Rules 4.7, 9.8"""
+    world = make_world(msgspec.structs.replace(dataset("a", code_version=None), code=CodeSpec(digest="tree-1:now")))
+    launch_id = world.buffer("a")
+    world.handle(
+        c.StartLaunch(launch_id=launch_id, dagster_run_id="r", holder="h", made_with=e.MadeWith(code="tree-1:before"))
+    )
+    output = e.OutputFact(ref="a", manifest=COMPLETE)
+    world.handle(c.SucceedJobRuns(runs=(e.RunSuccess(world.canonical("a").job_run, (output,)),)))
+
+    world.handle(c.ReplaceFiles(ref="a", uuid=world.uuid("a"), job_run_id=world.ids(), manifest=COMPLETE))
+
+    assert world.canonical("a").code == "tree-1:before"

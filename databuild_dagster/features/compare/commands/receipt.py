@@ -19,12 +19,13 @@ from databuild_dagster.model.datasets import TableFormat
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.records import CUT
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
-#: Enough of a fingerprint to tell two apart by eye.
-SHOWN_OF_CODE: Final = len("code-sha256:") + 12
+#: Enough of a digest to tell two apart by eye, after the name of its rules.
+SHOWN_OF_CODE: Final = 12
 _A_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -74,7 +75,7 @@ def _receipt(store: Store, ref: Ref, uuid: str | None, tag: str | None, *, as_js
         (
             entry["uuid"],
             entry["ref"],
-            entry["code_version"] or _fingerprint(entry["code"]),
+            entry["code_version"] or _shown_code(entry["code"]),
             json.dumps(entry["config"]) if entry["config"] else None,
             entry["job_run"],
             entry["live_since"],
@@ -85,6 +86,9 @@ def _receipt(store: Store, ref: Ref, uuid: str | None, tag: str | None, *, as_js
         for entry in reversed(found["instances"])
     ]
     table(columns, rows, empty="", wide_only=("config", "job run", "live since"))
+    for entry in reversed(found["instances"]):
+        if entry["unknown"]:
+            click.echo(f"The code of {entry['ref']} is unknown, because {few_of(entry['unknown'])}.")
     for entry_uuid, entry_ref in reversed(refs.items()):
         if (in_table := tables.get(entry_uuid)) is not None:
             click.echo(_table_sentence(entry_ref, in_table))
@@ -114,5 +118,6 @@ def _table_as_json(found: InTable | None) -> dict[str, Any] | None:
     return own | {"seq": found.seq, "tags": found.tags, "why": found.why}
 
 
-def _fingerprint(code: str | None) -> str | None:
-    return code if code is None or shows_wide() else f"{code[:SHOWN_OF_CODE]}{CUT}"
+def _shown_code(code: str | None) -> str | None:
+    rules, colon, digest = (code or "").partition(":")
+    return code if not colon or shows_wide() else f"{rules}:{digest[:SHOWN_OF_CODE]}{CUT}"

@@ -23,7 +23,6 @@ import msgspec
 from databuild_dagster.bindings.building.arguments import SplitInput
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.building.outputs import Outputs, unwrapped
-from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.claims.results import Attempt, Failed, Missed, Result
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss
@@ -90,7 +89,7 @@ class PartsCaller:
             uuid=derive_partition_uuid(run.id, ref),
             job_run=run.id,
             warehouse=self._frames.warehouse,
-            code_version=self._tools.datasets[asset].code_version or code_digest(self._body.function),
+            code_version=self._tools.datasets[asset].code_version or self._tools.datasets[asset].code_text,
             declared=call.used[ref],
             filters=self._body.filters,
             attempt=run.attempt,

@@ -37,9 +37,9 @@ def test_an_instance_is_compared_with_the_one_before_it(project: Project, sales:
         2,
         2,
     )
-    assert [(setting["kind"], setting["name"]) for setting in found["settings"]] == [("code", "fingerprint")]
+    assert [(setting["kind"], setting["name"]) for setting in found["settings"]] == [("code", "digest")]
     assert "column name" in text
-    assert "code fingerprint" in text
+    assert "code digest" in text
     assert "no names" in text
 
 
