@@ -35,6 +35,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.web.action import (
+    MAX_REFS,
     REASON,
     REFS,
     TERMINATE,
@@ -95,7 +96,7 @@ def _would_cancel(state: State, command: c.CancelWants, preview: Preview) -> lis
 def _retry(state: State, values: Values) -> c.RetryRefs:
     refs = refs_of(state, values)
     if values["alike"]:
-        refs = bounded((*refs, *state.engine.queries.canonical.failed_as(refs)))
+        refs = bounded((*refs, *state.engine.queries.canonical.failed_as(refs, MAX_REFS + 1)))
     return c.RetryRefs(refs=refs, reason=values["reason"] or "")
 
 
@@ -164,7 +165,7 @@ RETRY: Final = Action(
     (
         replace(REFS, required=True),
         REASON,
-        flag("alike", "Also all partitions of their assets that failed by themselves for the same reasons."),
+        flag("alike", "Also all partitions of their assets that failed by themselves by the same causes."),
     ),
     **commanded(_retry, lambda engine, _, handle: retried(engine.queries, handle()), _would_retry),
     answer=Retried,

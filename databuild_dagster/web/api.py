@@ -52,7 +52,7 @@ from databuild_dagster.web.bounded import (
     bounded_job_run_report,
     bounded_report,
 )
-from databuild_dagster.web.events import Failures, ShownEvent, event_shapes, newest_failures
+from databuild_dagster.web.events import Failures, ShownEvent, event_shapes, failures_of
 from databuild_dagster.web.graph import Graph, Lineage, graph_around, lineage_of
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, Head
@@ -195,8 +195,8 @@ def job_run(state: State, name: str) -> BoundedJobRunReport:
 
 
 def failures(state: State) -> Failures:
-    """The newest failures that are not repaired, and the number of all."""
-    return newest_failures(state.engine.queries)
+    """The causes of the failures that are not repaired, and the number of all."""
+    return failures_of(state.engine.queries)
 
 
 def events(state: State, before: int | None, limit: int) -> list[ShownEvent]:
@@ -384,7 +384,7 @@ ROUTES: Final = (
         BoundedJobRunReport,
         (text("name", "The id of a job run, or its end.", required=True),),
     ),
-    ApiRoute("/failures", "The newest failures that are not repaired.", failures, Failures),
+    ApiRoute("/failures", "The causes of the failures that are not repaired.", failures, Failures),
     ApiRoute(
         "/events",
         "The last events of the log, newest first.",
