@@ -42,7 +42,6 @@ from databuild_dagster.web.action import (
     Action,
     Handle,
     Values,
-    bounded,
     commanded,
     names_of,
     refs_of,
@@ -96,13 +95,15 @@ def _would_cancel(state: State, command: c.CancelWants, preview: Preview) -> lis
 def _retry(state: State, values: Values) -> c.RetryRefs:
     refs = refs_of(state, values)
     if values["alike"]:
-        refs = bounded((*refs, *state.engine.queries.canonical.failed_as(refs, MAX_REFS + 1)))
+        refs = tuple(dict.fromkeys((*refs, *state.engine.queries.canonical.failed_as(refs, MAX_REFS))))[:MAX_REFS]
     return c.RetryRefs(refs=refs, reason=values["reason"] or "")
 
 
 def _would_retry(state: State, command: c.RetryRefs, preview: Preview) -> list[str]:
     n_wants = len(preview.outcome.want_ids)
+    rest = [f"These are the last {MAX_REFS:,}; the same once more retries the rest."] if len(command.refs) == MAX_REFS else []
     return [
+        *rest,
         f"{counted(len(preview.tainted), 'partition')} that failed first would be opened, and with them what failed behind.",
         f"{counted(n_wants, 'want')} would be recorded again.",
     ]
@@ -170,6 +171,8 @@ RETRY: Final = Action(
     **commanded(_retry, lambda engine, _, handle: retried(engine.queries, handle()), _would_retry),
     answer=Retried,
     subjects=("refs",),
+    # A retry taints what failed, so that the next tick builds it.
+    words_of_states={"Tainted": "to be built again", "UpForRetry": "to be built again"},
 )
 CANCEL_JOB_RUN: Final = Action(
     "cancel-job-run",

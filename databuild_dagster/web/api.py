@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from databuild_dagster.bindings.display.tracebacks import Raised, raised_by
 from databuild_dagster.calls.calendar import (
     CalendarShape,
     CellShape,
@@ -98,6 +99,8 @@ class WantsPage(msgspec.Struct, frozen=True):
     of_newest: int | None
     as_of: Head | None
     wants: list[CutWant]
+    #: The wants among them that ended by a failure, and of which every ref is live now.
+    repaired: list[str]
 
 
 class RequestPage(msgspec.Struct, frozen=True):
@@ -107,6 +110,8 @@ class RequestPage(msgspec.Struct, frozen=True):
     #: Of the request: Received, Executing, Completed, Failed or Canceled.
     state: str
     wants: list[BoundedReport]
+    #: As of `WantsPage`, derivative wants among them.
+    repaired: list[str]
 
 
 class ShownPartition(msgspec.Struct, frozen=True):
@@ -296,6 +301,14 @@ def lineage(state: State, instance: str) -> Lineage:
     return lineage_of(queries, queries.ids.full(IdKind.INSTANCE, instance))
 
 
+def raised(state: State, job_run: str) -> Raised:
+    """What a failed job run raised, with the frames of its author's code marked, from the log of its Dagster run."""
+    queries = state.engine.queries
+    run = queries.job_runs.get(queries.ids.full(IdKind.JOB_RUN, job_run))
+    assert run is not None, "the id is one of a job run"
+    return raised_by(state.instance(), run)
+
+
 def contents(state: State, instance: str) -> Contents:
     """The files and the columns of an instance, from its manifest."""
     queries = state.engine.queries
@@ -331,14 +344,17 @@ def wants(
         check_names(engine.queries, engine.catalog, which)
     n = len(found) if len(found) < limit else engine.queries.wants.count(which, MAX_COUNTED + 1)
     of_newest = None if which.after_id is None else MAX_LOOKED_AT
-    return WantsPage(n, of_newest, _head_of(then), found)
+    repaired = engine.queries.wants.repaired([want.id for want in found]) if then.seq is None else []
+    return WantsPage(n, of_newest, _head_of(then), found, repaired)
 
 
 def want(state: State, name: str) -> RequestPage:
     """A want or a request, with what it waits for down to the first cause."""
     found, reports = want_reports(state.engine, name)
     (request_state,) = request_states(state.engine.queries, found).values()
-    return RequestPage(len(found), request_state.value, [bounded_report(report) for report in reports])
+    shown = [bounded_report(report) for report in reports]
+    named = [id for report in shown for id in (report.id, *(other.id for other in report.derivative_wants))]
+    return RequestPage(len(found), request_state.value, shown, state.engine.queries.wants.repaired(named))
 
 
 def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThen:
@@ -383,6 +399,13 @@ ROUTES: Final = (
         job_run,
         BoundedJobRunReport,
         (text("name", "The id of a job run, or its end.", required=True),),
+    ),
+    ApiRoute(
+        "/raised",
+        "What a failed job run raised, from the log of its Dagster run.",
+        raised,
+        Raised,
+        (text("job_run", "The id of a job run, or its end.", required=True),),
     ),
     ApiRoute("/failures", "The causes of the failures that are not repaired.", failures, Failures),
     ApiRoute(

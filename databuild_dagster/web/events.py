@@ -117,9 +117,9 @@ def failures_of(queries: Queries) -> Failures:
     return Failures(
         canonical.n_failed_first(),
         n_causes,
-        [Alike(group.refs, group.n, one_line(group.why or _NO_REASON), group.n_waiting) for group in failed],
+        [Alike(group.refs, group.n, one_line(group.why or _NO_REASON, None), group.n_waiting) for group in failed],
         [
-            Retrying(group.refs, group.n, one_line(group.why or _NO_REASON), group.attempts, MAX_ATTEMPTS)
+            Retrying(group.refs, group.n, one_line(group.why or _NO_REASON, None), group.attempts, MAX_ATTEMPTS)
             for group in retried
         ],
     )

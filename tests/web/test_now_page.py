@@ -74,4 +74,4 @@ def test_an_outage_and_what_is_tried_again_are_on_the_page(acting: TestClient, o
     page = acting.get("/").text
 
     assert page.count("Spark is out of reach for") == 1
-    assert "0 of 3" in page[page.index("Tried again") :]
+    assert "0 of 3" in page[page.index("Retrying") :]
