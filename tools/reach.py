@@ -24,15 +24,15 @@ CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindin
 LIMITS: Final[Mapping[str, int]] = {
     # 41,600 until outages became calm, 43,150 until the build loop could be called from Python, 43,410 until a build answered without
     # definitions, chose the number of its launches, stored Dagster's events in batches, and partition keys were computed.
-    "cli.build": 44_680,
+    "cli.build": 44_810,
     # 26,700 until options followed from the fields of a command, 26,720 until partition keys were computed without Dagster.
-    "cli.read": 27_140,
+    "cli.read": 27_270,
     # 47,800 until the build loop moved here from the command line, 48,800 until the records of answers moved here beside their queries,
     # and 49,600 until the speed that `cli.build` names.
-    "core": 50_790,
+    "core": 51_130,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
-    # the rest; health has 300, `build()` and its sisters in Python 700, speed where people wait 1,400.
-    "package": 85_750,
+    # the rest; health has 300, `build()` and its sisters in Python 700, speed where people wait 1,400, causes and tracebacks 450.
+    "package": 86_260,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

@@ -101,7 +101,11 @@ def _retry(state: State, values: Values) -> c.RetryRefs:
 
 def _would_retry(state: State, command: c.RetryRefs, preview: Preview) -> list[str]:
     n_wants = len(preview.outcome.want_ids)
-    rest = [f"These are the last {MAX_REFS:,}; the same once more retries the rest."] if len(command.refs) == MAX_REFS else []
+    rest = (
+        [f"These are the last {MAX_REFS:,}; the same once more retries the rest."]
+        if len(command.refs) == MAX_REFS
+        else []
+    )
     return [
         *rest,
         f"{counted(len(preview.tainted), 'partition')} that failed first would be opened, and with them what failed behind.",

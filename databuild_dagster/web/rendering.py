@@ -155,7 +155,9 @@ class Urls:
         query = {name: value for name, value in given.items() if value}
         if at is not None:
             query["focusedTime"] = str(round(datetime.fromisoformat(at).timestamp() * 1000))
-        return f"{self._dagster}/runs/{quote(run_id, safe='')}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+        return f"{self._dagster}/runs/{quote(run_id, safe='')}" + (
+            f"?{urlencode(query, quote_via=quote)}" if query else ""
+        )
 
 
 def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Collection[str] = ()) -> Environment:

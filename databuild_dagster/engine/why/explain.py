@@ -410,7 +410,9 @@ class _Following:
         """The attempts before the one that is being made, and the error of the last of them."""
         wanted, uuid = self._queries.planning.wanted([ref])[ref], known.canonical[ref].uuid
         instance = self._queries.instances.get(uuid, most_inputs=0) if wanted.attempts and uuid else None
-        before = instance and instance.previous_uuid and self._queries.instances.get(instance.previous_uuid, most_inputs=0)
+        before = (
+            instance and instance.previous_uuid and self._queries.instances.get(instance.previous_uuid, most_inputs=0)
+        )
         if not before or not before.reason:
             return []
         return [f"attempt {wanted.attempts + 1} of {MAX_ATTEMPTS}; the last one failed with: {one_line(before.reason)}"]

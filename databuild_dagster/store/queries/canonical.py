@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from databuild_dagster.model.errors import Contradiction, MissingRow
 from databuild_dagster.model.events import ManifestRemoved
 from databuild_dagster.model.records import Time
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 from databuild_dagster.store import log
@@ -362,10 +362,11 @@ class CanonicalQueries(Asking):
 
     def failed_as(self, refs: Iterable[Ref], most: int) -> list[Ref]:
         """Refs that failed by themselves by the same cause as a ref of `refs` in their dataset, the last first."""
+        # A condition on the state of the named refs would have SQLite look for them among all that failed.
         sql = f"""
             SELECT r.ref FROM (
-                SELECT DISTINCT o.dataset_id, o.cause FROM {PREFIX}refs o
-                WHERE o.ref IN (SELECT value FROM json_each(?)) AND {_with_cause(_FAILED, "o")}
+                SELECT DISTINCT o.dataset_id, CASE WHEN o.state = '{InstanceState.FAILED}' THEN o.cause END AS cause
+                FROM {PREFIX}refs o WHERE o.ref IN (SELECT value FROM json_each(?))
             ) few JOIN {PREFIX}refs r ON {_with_cause(_FAILED)} AND r.dataset_id = few.dataset_id AND r.cause = few.cause
             ORDER BY r.canonical_id DESC LIMIT ?"""
         return [ref for (ref,) in self._all(sql, Keys(refs), most)]
