@@ -27,7 +27,7 @@ def python(code: str, *places: Path, **environment: str) -> subprocess.Completed
         cwd=places[0],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
     )
 
 

@@ -23,7 +23,7 @@ meeting = threading.Barrier(2)
 
 def meet(name):
     print(f"{name} is here")
-    meeting.wait(timeout=60)
+    meeting.wait(timeout=250)
     return pd.DataFrame({"n": [1]})
 
 @databuild_asset
@@ -51,7 +51,7 @@ def asset_called(name):
     @databuild_asset(name=name)
     def viewed(spark: SparkSession) -> DataFrame:
         spark.sql(f"select '{{name}}' as who").createOrReplaceTempView("rows")
-        meeting.wait(timeout=60)
+        meeting.wait(timeout=250)
         return spark.table("rows")
     return viewed
 

@@ -203,8 +203,8 @@ def running_jobs(server: ServerStatus) -> list[Any] | None:
     assert server.ui_url is not None
     applications = f"{server.ui_url}/api/v1/applications"
     try:
-        (application,) = json.load(urlopen(applications, timeout=10))
-        return list(json.load(urlopen(f"{applications}/{application['id']}/jobs?status=running", timeout=10)))
+        (application,) = json.load(urlopen(applications, timeout=250))
+        return list(json.load(urlopen(f"{applications}/{application['id']}/jobs?status=running", timeout=250)))
     except (OSError, HTTPException, ValueError):
         return None
 

@@ -266,7 +266,10 @@ class Deployment:
 
     def restart_database(self) -> None:
         """As `pg_ctl stop -m immediate` does it; the supervisor starts the server again."""
-        self._postgres(self.primary, "pg_ctl", "stop", "-m", "immediate", "-D", f"{HOME}/data")
+        restarts = self.restarts["postgres"]
+        # A `pg_ctl` that waited could take the server that the supervisor starts for the one that it stops.
+        self._postgres(self.primary, "pg_ctl", "stop", "-m", "immediate", "--no-wait", "-D", f"{HOME}/data")
+        wait_until(lambda: self.restarts["postgres"] > restarts, "PostgreSQL is started again", START_SECONDS)
 
     def _wait_for_replica(self, host: str, waits: bool) -> None:
         (self.lab[host].folder / "data" / "replication.conf").write_text(

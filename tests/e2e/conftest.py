@@ -143,7 +143,7 @@ class Dagster:
             json.dumps({"query": query, "variables": variables}).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=250) as response:
             answer = json.load(response)
         assert "errors" not in answer, answer
         data: dict[str, Any] = answer["data"]

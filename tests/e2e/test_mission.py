@@ -251,9 +251,9 @@ def test_the_pages_show_what_is_built_and_answer_over_http(dagster: Dagster) -> 
     dagster.databuild("build", "prices@2024-01-01")
     root = f"http://127.0.0.1:{dagster.port}/databuild"
 
-    with urllib.request.urlopen(f"{root}/", timeout=60) as page:
+    with urllib.request.urlopen(f"{root}/", timeout=250) as page:
         text = page.read().decode()
-    with urllib.request.urlopen(f"{root}/api/v1/partition?ref=prices@2024-01-01", timeout=60) as answer:
+    with urllib.request.urlopen(f"{root}/api/v1/partition?ref=prices@2024-01-01", timeout=250) as answer:
         partition = json.load(answer)
 
     assert "prices" in text

@@ -353,7 +353,7 @@ def test_dagsters_own_pages_and_graphql_are_as_before(visited: Visit, dagster: D
     visited.wrong.clear()
 
     assert dagster.graphql("{ version }")["version"]
-    with urllib.request.urlopen(f"http://127.0.0.1:{dagster.port}/databuild/api/v1/head", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{dagster.port}/databuild/api/v1/head", timeout=250) as answer:
         assert json.load(answer)["seq"] > 0
 
 

@@ -69,7 +69,7 @@ def test_of_two_requests_with_one_id_at_once_one_is_recorded(make_world, shared_
     engines = {ref: world.process() for ref in ("a", "b")}
 
     def want(ref, id):
-        both_begin.wait(60)
+        both_begin.wait(250)
         try:
             return engines[ref].handle(c.CreateWants(wants=((ref,),)), command_id=asked(id, ref)).repeated
         except CommandIdUsed as refused:
@@ -79,7 +79,7 @@ def test_of_two_requests_with_one_id_at_once_one_is_recorded(make_world, shared_
         for id in map(str, range(20)):
             before = world.seq
             answers = [threads.submit(want, ref, id) for ref in ("a", "b")]
-            assert {answer.result(60) for answer in answers} == {False, CommandIdUsed}
+            assert {answer.result(250) for answer in answers} == {False, CommandIdUsed}
             assert world.seq == before + 1
 
 

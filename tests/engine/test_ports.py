@@ -137,13 +137,13 @@ def test_the_next_tick_runs_beside_one_whose_port_hangs(make_world, method):
 
     def hang():
         hangs.set()
-        assert ends.wait(60)
+        assert ends.wait(250)
 
     stuck = an_orchestrator(world, method, hang)
     thread = threading.Thread(target=stuck.tick)
     thread.start()
     try:
-        assert hangs.wait(60)
+        assert hangs.wait(250)
         world.engine = world.process()
 
         an_orchestrator(world).tick()
@@ -151,6 +151,6 @@ def test_the_next_tick_runs_beside_one_whose_port_hangs(make_world, method):
         assert world.states("a@1", "a@2", "b", "input") == [BUILDING] * 4
     finally:
         ends.set()
-        thread.join(60)
+        thread.join(250)
     assert not thread.is_alive()
     assert world.broken() == []

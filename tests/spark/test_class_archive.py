@@ -53,13 +53,13 @@ def test_only_an_archive_that_is_written_is_named(tmp_path):
 def test_java_starts_with_a_damaged_archive_as_without_one(tmp_path):
     archive, java, header = tmp_path / "classes.jsa", find_java().executable, 8192
     write = [java, f"-XX:ArchiveClassesAtExit={archive}", "--list-modules"]
-    subprocess.run(write, capture_output=True, timeout=60, check=True)
+    subprocess.run(write, capture_output=True, timeout=250, check=True)
     good = archive.read_bytes()
     archive.unlink()
     archive.write_bytes(good[:header] + bytes(byte ^ 0x55 for byte in good[header:]))
     # A JVM that logs what the archive holds reads it.
     options = [*options_with(archive, "").replace('"', "").split(), "-Xlog:cds"]
 
-    done = subprocess.run([java, *options, "-version"], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([java, *options, "-version"], cwd=tmp_path, capture_output=True, timeout=250, check=False)
 
     assert done.returncode == 0

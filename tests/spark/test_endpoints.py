@@ -32,7 +32,7 @@ def test_a_server_that_answers_or_closes_is_not_frozen(reply: bytes) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         check_answers("127.0.0.1", server.getsockname()[1])
-        thread.join(60)
+        thread.join(250)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_server_of_another_kind_is_named(reply: bytes, why: str) -> None:
         thread.start()
         with pytest.raises(SparkUnreachable, match=why):
             check_answers("127.0.0.1", server.getsockname()[1])
-        thread.join(60)
+        thread.join(250)
 
 
 def test_a_server_whose_connections_only_the_kernel_accepts_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:

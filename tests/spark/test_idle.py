@@ -66,9 +66,9 @@ def test_a_server_that_nothing_uses_ends_while_no_process_can_attach(tmp_path, p
     wait_until((tmp_path / "asked").exists, "the server is asked to end")
     with open(tmp_path / "clients.lock") as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    thread.join(60)
+    thread.join(250)
 
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(250) == -signal.SIGKILL
     assert server.load(tmp_path) is None
 
 
@@ -85,7 +85,7 @@ def test_a_server_whose_client_works_for_long_goes_on_until_the_client_ends(tmp_
     wait_until((tmp_path / "asked").exists, "the unused server is asked to end")
     process.kill()
     process.wait()
-    thread.join(60)
+    thread.join(250)
     assert not thread.is_alive()
 
 
@@ -103,7 +103,7 @@ def test_a_server_without_a_limit_is_watched_and_not_ended(tmp_path, process, mo
     assert process.poll() is None
     process.kill()
     process.wait()
-    thread.join(60)
+    thread.join(250)
     assert not thread.is_alive()
 
 
@@ -118,6 +118,6 @@ def test_a_server_whose_folder_was_removed_ends(tmp_path, process, monkeypatch):
     thread = watching(folder)
     wait_until(lambda: server.seconds_without_use(folder) < 60.0, "the watch has begun")
     shutil.rmtree(folder)
-    thread.join(60)
+    thread.join(250)
 
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(250) == -signal.SIGKILL

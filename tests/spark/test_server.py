@@ -244,7 +244,7 @@ class Relay:
 
     def kill(self):
         self._process.kill()
-        self._process.wait(60)
+        self._process.wait(250)
         self._process.stdout.close()
 
 
@@ -434,7 +434,7 @@ def test_stopping_ends_the_process_that_was_recorded(tmp_path, a_stranger):
     stopped = stop_server(tmp_path)
 
     assert stopped
-    assert a_stranger.wait(30) == -signal.SIGTERM
+    assert a_stranger.wait(250) == -signal.SIGTERM
     assert server_status(tmp_path) is None
     assert not stop_server(tmp_path)
 
@@ -457,7 +457,7 @@ def test_an_unused_server_is_replaced_and_one_in_use_is_not(tmp_path, a_stranger
         fcntl.flock(lock, fcntl.LOCK_SH)
         server_module._retire_others(SparkSettings(home=tmp_path).state_dir, tmp_path / "wanted")
 
-    assert idle.wait(30) == -signal.SIGTERM
+    assert idle.wait(250) == -signal.SIGTERM
     assert a_stranger.poll() is None
 
 

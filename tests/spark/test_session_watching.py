@@ -66,7 +66,7 @@ def test_the_ui_of_the_server_is_known_answers_here_and_can_be_turned_off(spark,
     assert url is not None
     assert url.startswith("http://127.0.0.1:")
     assert url in {status.ui_url for status in server_statuses(home)}
-    assert [item["name"] for item in json.load(urlopen(f"{url}/api/v1/applications", timeout=10))] == ["databuild"]
+    assert [item["name"] for item in json.load(urlopen(f"{url}/api/v1/applications", timeout=250))] == ["databuild"]
 
 
 def test_an_unknown_session_is_stopped_quietly_and_an_unknown_server_is_unreachable(spark, home):

@@ -77,9 +77,9 @@ def test_two_that_fetch_one_copy_at_once_each_have_a_whole_one(cache):
         with open(path, "wb") as file:
             file.write(b"x" * 50)
             file.flush()
-            half_way.wait(10)
+            half_way.wait(250)
             file.write(b"y" * 50)
-        half_way.wait(10)
+        half_way.wait(250)
 
     with ThreadPoolExecutor(2) as threads:
         fetched = list(threads.map(lambda url: local_copies.fetch(url, 100, download), ["s3://b/a/data/i/part"] * 2))

@@ -175,7 +175,7 @@ def test_a_child_after_a_fork_opens_connections_of_its_own(warehouse):
 
     child = multiprocessing.get_context("fork").Process(target=read_manifest, args=(warehouse, "raw/flights", UUID))
     child.start()
-    child.join(30)
+    child.join(250)
 
     assert child.exitcode == 0
 
@@ -279,10 +279,10 @@ def test_the_requests_for_many_objects_are_open_together(s3, warehouse, monkeypa
 
     with ThreadPoolExecutor() as threads:
         replaced = threads.submit(store.replace_each, files)
-        are_open_together = all(hold.reached.wait(60) for hold in holds)
+        are_open_together = all(hold.reached.wait(250) for hold in holds)
         for hold in holds:
             hold.released.set()
-        replaced.result(60)
+        replaced.result(250)
 
     assert are_open_together
 

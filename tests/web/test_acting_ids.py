@@ -96,7 +96,7 @@ def test_of_two_calls_at_once_with_one_id_one_is_done(own_world: PagesWorld) -> 
 
     def want(ref: str, id: str) -> int:
         with mounted(own_world, Settings(token=TOKEN)) as client:
-            both_begin.wait(60)
+            both_begin.wait(250)
             status: int = call(client, "want", {"refs": [ref], "command_id": id}).status_code
             return status
 
@@ -104,5 +104,5 @@ def test_of_two_calls_at_once_with_one_id_one_is_done(own_world: PagesWorld) -> 
         for id in map(str, range(10)):
             before = own_world.seq
             answers = [threads.submit(want, ref, id) for ref in (DAY, OTHER_DAY)]
-            assert sorted(answer.result(60) for answer in answers) == [200, 409]
+            assert sorted(answer.result(250) for answer in answers) == [200, 409]
             assert own_world.seq == before + 1

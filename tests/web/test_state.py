@@ -54,7 +54,7 @@ def test_an_old_answer_is_given_while_a_thread_computes_it_again(world: PagesWor
 
     def question() -> int:
         threads.append(threading.get_ident())
-        assert len(threads) == 1 or may_answer.wait(30)
+        assert len(threads) == 1 or may_answer.wait(250)
         return world.seq
 
     first = state.kept("answer", question)
@@ -122,7 +122,7 @@ def test_one_question_too_many_is_refused_and_waits_for_nothing(
     may_end = threading.Event()
 
     async def story() -> bool:
-        first = asyncio.ensure_future(state.ask(lambda: may_end.wait(30)))
+        first = asyncio.ensure_future(state.ask(lambda: may_end.wait(250)))
         await asyncio.sleep(0)
         with pytest.raises(TooManyQuestions, match="1 questions"):
             await state.ask(lambda: None)
@@ -140,7 +140,7 @@ def test_actions_that_wait_keep_no_page_from_its_answer(world: PagesWorld, monke
     may_end = threading.Event()
 
     async def story() -> list[bool]:
-        actions = [asyncio.ensure_future(state.act(lambda: may_end.wait(60))) for _ in range(3)]
+        actions = [asyncio.ensure_future(state.act(lambda: may_end.wait(250))) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(TooManyActions, match="3 actions wait"):
             await state.act(lambda: None)
@@ -176,7 +176,7 @@ def test_a_question_that_waits_is_refused_when_the_server_is_asked_to_end(
 
     def question() -> str:
         has_begun.set()
-        assert may_end.wait(60)
+        assert may_end.wait(250)
         return "answer"
 
     async def story() -> str:
@@ -205,7 +205,7 @@ def test_a_question_whose_client_is_gone_is_canceled_also_while_the_server_ends(
 
     def question() -> bool:
         has_begun.set()
-        return may_end.wait(60)
+        return may_end.wait(250)
 
     async def story() -> None:
         first = asyncio.ensure_future(state.ask(question))
@@ -228,7 +228,7 @@ def test_a_slow_question_that_waits_while_the_server_ends_is_refused(world: Page
     may_end = threading.Event()
 
     async def story() -> None:
-        await state.ask(lambda: state.soon("first", lambda: may_end.wait(60)))
+        await state.ask(lambda: state.soon("first", lambda: may_end.wait(250)))
         await state.ask(lambda: state.soon("second", lambda: "counted"))
 
         state.end()
@@ -269,19 +269,19 @@ def test_a_slow_answer_that_fails_is_not_waited_for_without_end(world: PagesWorl
     may_end = threading.Event()
 
     def question() -> str:
-        assert may_end.wait(60)
+        assert may_end.wait(250)
         raise ValueError("no count")
 
     first = state.soon("slow", question)
     may_end.set()
-    state._looking["slow"].exception(60)
+    state._looking["slow"].exception(250)
     may_end.clear()
 
     assert first is None
     with pytest.raises(ValueError, match="no count"):
         state.soon("slow", question)
     state.soon("slow", lambda: "counted")
-    assert state._looking["slow"].result(60) == "counted"
+    assert state._looking["slow"].result(250) == "counted"
     state.close()
 
 
@@ -290,13 +290,13 @@ def test_a_slow_answer_is_none_until_it_is_there_and_stays_meanwhile(world: Page
     may_end = threading.Event()
 
     def question() -> str:
-        assert may_end.wait(60)
+        assert may_end.wait(250)
         return "counted"
 
     first = state.soon("slow", question)
     may_end.set()
     state.soon("slow", question)
-    state._looking["slow"].result(60)
+    state._looking["slow"].result(250)
     second = state.soon("slow", question)
 
     assert (first, second) == (None, "counted")

@@ -186,7 +186,7 @@ def test_manifests_that_could_not_be_written_together_are_written_again_side_by_
     write_manifest, all_write = outputs.write_manifest, Barrier(len(DAYS))
 
     def beside_the_others(*arguments: Any) -> Any:
-        all_write.wait(60)
+        all_write.wait(250)
         return write_manifest(*arguments)
 
     monkeypatch.setattr(outputs, "write_manifest", beside_the_others)

@@ -17,7 +17,7 @@ def asked(prober: Prober, now: float) -> bool:
     """Whether a question that begins now has an answer."""
     assert not prober.passed(now), "its answer comes with a later look"
     assert prober.running is not None
-    prober.running.exception(timeout=60)
+    prober.running.exception(timeout=250)
     return prober.passed(now)
 
 

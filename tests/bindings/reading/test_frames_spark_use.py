@@ -34,18 +34,18 @@ def test_a_late_report_of_a_lost_session_does_not_close_the_new_one() -> None:
         with spark.interruptible():
             seen.append(spark.session)
             slow_has_begun.set()
-            fast_has_another.wait(30)
+            fast_has_another.wait(250)
             spark.forget_lost_session()
 
     thread = threading.Thread(target=slow)
     thread.start()
-    slow_has_begun.wait(30)
+    slow_has_begun.wait(250)
     with spark.interruptible():
         seen.append(spark.session)
         spark.forget_lost_session()
         another = spark.session
     fast_has_another.set()
-    thread.join(30)
+    thread.join(250)
 
     assert seen[0] is seen[1]
     assert another is not seen[0]

@@ -186,7 +186,7 @@ def test_an_erasure_waits_for_its_table_no_longer_than_the_bound(iceberg: Publis
     ended = Event()
 
     def silent(place: Place) -> Table:
-        ended.wait(60)
+        ended.wait(250)
         return open_table(place)
 
     try:

@@ -72,7 +72,7 @@ def test_an_answer_comes_within_a_bound_and_a_silent_log_keeps_one_thread(
     def open_engine() -> Engine:
         nonlocal n_asked
         n_asked += 1
-        silent.wait(30)
+        silent.wait(250)
         return world.engine
 
     with pages(open_engine) as client:

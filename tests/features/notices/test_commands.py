@@ -62,7 +62,7 @@ def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:
     url = re.search(r"http://127\.0\.0\.1:\d+/metrics", line)
     assert url is not None, line
 
-    with urllib.request.urlopen(url[0], timeout=30) as answer:
+    with urllib.request.urlopen(url[0], timeout=250) as answer:
         text = answer.read().decode()
     serving.send_signal(signal.SIGINT)
     _, err = serving.communicate(timeout=MAX_SECONDS)
@@ -81,7 +81,7 @@ def test_prometheus_is_answered_where_it_was_said(project: Project, monkeypatch:
     class Waiting:
         def wait(self) -> None:
             # Any address of the loopback network but the one that is listened to by default.
-            with urllib.request.urlopen(f"http://127.0.0.2:{port}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.2:{port}/metrics", timeout=250) as answer:
                 scraped.append(answer.read().decode())
 
     monkeypatch.setattr("databuild_dagster.features.notices.commands.prometheus.Event", Waiting)

@@ -131,7 +131,7 @@ def test_processes_and_threads_see_one_sequence(make_world, shared_url):
         process.start()
     history = [done for _ in processes for done in results.get(timeout=120)]
     for process in processes:
-        process.join(60)
+        process.join(250)
 
     assert len(history) == PROCESSES * THREADS * OPERATIONS
     assert {done.answer for done in history if done.what == "swap"} == {True, False}

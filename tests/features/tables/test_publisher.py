@@ -175,7 +175,7 @@ def test_of_two_publishers_at_once_one_wins_and_the_other_looks_again(world: Pub
     engines, start, errors = [world.engine, world.process()], Barrier(2), list[Exception]()
 
     def run(number: int) -> None:
-        start.wait(30)
+        start.wait(250)
         try:
             publish(engines[number], world.spec, world.warehouse.root)
         except Exception as error:
@@ -185,7 +185,7 @@ def test_of_two_publishers_at_once_one_wins_and_the_other_looks_again(world: Pub
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(250)
 
     assert errors == []
     assert len(snapshots(world)) == 2

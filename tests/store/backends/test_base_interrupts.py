@@ -63,7 +63,7 @@ def in_another_thread(call: Callable[[], object]) -> None:
     """It waits for no lock that this thread has kept."""
     thread = Thread(target=call, daemon=True)
     thread.start()
-    thread.join(timeout=30)
+    thread.join(timeout=250)
     assert not thread.is_alive(), "the lock was not let go of"
 
 

@@ -111,21 +111,21 @@ def test_threads_share_a_few_lines(small, monkeypatch):
     together = threading.Barrier(12)
 
     def look():
-        together.wait(30)
+        together.wait(250)
         with small.store.reading():
-            together.wait(30)
+            together.wait(250)
         small.state("a")
 
     threads = [threading.Thread(target=look) for _ in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(250)
 
     database = small.store.database
     assert isinstance(database, PostgresDatabase)
     assert MAX_AT_REST < len(database._free) <= MAX_KEPT
-    database._rest.join(60)
+    database._rest.join(250)
     assert len(database._free) <= MAX_AT_REST
 
 
@@ -157,7 +157,7 @@ def test_a_role_with_other_defaults_writes_as_everybody_does(small):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(250)
 
     assert len(small.open_wants("a")) == 40
     elsewhere.store.close()
@@ -183,7 +183,7 @@ def test_a_reader_during_a_rebuild_of_the_tables_sees_all_or_waits(small):
         rebuild(small.store)
     found = check(small.store)
     stop.set()
-    looker.join(60)
+    looker.join(250)
 
     assert (seen, found) == ({2}, [])
     elsewhere.close()

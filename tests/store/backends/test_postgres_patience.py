@@ -101,7 +101,7 @@ def test_a_command_that_waits_for_another_writer_is_no_silence(world, url):
             thread = threading.Thread(target=want)
             thread.start()
             assert not done.wait(2 * PATIENCE_SECONDS)
-        thread.join(timeout=60)
+        thread.join(timeout=250)
 
     assert done.is_set()
 

@@ -376,14 +376,14 @@ def test_a_fork_while_another_thread_writes_does_not_hold_its_lock(on_disk):
     def write():
         with on_disk.store.writing():
             inside.set()
-            go_on.wait(60)
+            go_on.wait(250)
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert inside.wait(60), "the other thread began no transaction"
+    assert inside.wait(250), "the other thread began no transaction"
     child = in_a_fork(lambda: time.sleep(60))
     go_on.set()
-    thread.join(60)
+    thread.join(250)
 
     on_disk.want("a")
 

@@ -56,7 +56,7 @@ def raced(target, *arguments):
         pytest.fail(f"not every racer reported within {MAX_SECONDS} s after the last one")
     finally:
         for racer in racers:
-            racer.join(10)
+            racer.join(250)
             racer.kill()
     assert [racer.exitcode for racer in racers] == [0] * PROCESSES
     return [item for report in found for item in report]

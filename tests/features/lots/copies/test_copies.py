@@ -121,10 +121,10 @@ def test_copies_of_many_lots_are_compared_and_removed_together(s3, bucket):
     try:
         # Each request waits until all of its kind have begun.
         for holds in (read, removed):
-            assert all(hold.reached.wait(60) for hold in holds)
+            assert all(hold.reached.wait(250) for hold in holds)
             for hold in holds:
                 hold.answer()
-        done = put.result(60)
+        done = put.result(250)
     finally:
         for hold in (*read, *removed):
             hold.released.set()
