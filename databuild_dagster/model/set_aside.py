@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from databuild_dagster.model.refs import Ref, partition_key_of
+from databuild_dagster.model.selections import DIMENSIONS
 
 
 class Subject(StrEnum):
@@ -56,7 +57,7 @@ def cause_of(reason: str, ref: Ref) -> str:
     Without paths, addresses, uuids, numbers and the ref's own partition key, and no longer than `MAX_CAUSE`.
     """
     text = reason
-    for part in (partition_key_of(ref) or "").split("|"):
+    for part in (partition_key_of(ref) or "").split(DIMENSIONS):
         if part:
             text = re.sub(rf"(?<!\w){re.escape(part)}(?!\w)", "#", text)
     return steady(_PATH.sub("#", text))[:MAX_CAUSE]

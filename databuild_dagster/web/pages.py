@@ -116,8 +116,7 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "values": values,
         "dataset": asset_of(name),
-        # Dagster's database may be in trouble while the build state is well.
-        "raised": or_error(lambda: ask("raised", job_run=chosen["job_run"]))[0] if chosen else None,
+        "raised": ask("raised", job_run=chosen["job_run"]) if chosen else None,
         "partition": partition,
         "history": history,
         "is_cut": len(history) == MAX_INSTANCES,

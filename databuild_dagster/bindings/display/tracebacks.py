@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from databuild_dagster.bindings.claims.run_messages import details_of
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.records import Time
 from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.states import JobRunState
@@ -26,6 +27,8 @@ MAX_ENTRIES: Final = 5_000
 _AT_ONCE: Final = 500
 #: The name of the link to Spark's pages, in the log of a run.
 SPARK_UI: Final = "spark_ui"
+
+_log = logger(__name__)
 
 _BEGINS: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'  File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>.+)')
@@ -84,21 +87,24 @@ class _Found(NamedTuple):
 
 def raised_by(instance: DagsterInstance, run: JobRunView) -> Raised:
     """What a job run raised. Reads at most `MAX_ENTRIES` of its Dagster run's log."""
-    id = run.dagster_run_id
-    if id is None:
-        return Raised(run.id, None, None, None, None, [], None)
-    found = _find(instance, id, run) if run.state is JobRunState.FAILED else None
-    tracebacks = tracebacks_in(found.text) if found else []
-    note = None
-    if not tracebacks and run.state in (JobRunState.FAILED, JobRunState.LOST):
-        note = _why_none(instance, run, has_details=found is not None)
-    step, at = (found.step, Time(found.at)) if found else (None, None)
-    return Raised(run.id, id, step, at, _spark_ui(instance, id), tracebacks, note)
+    id, has_failed = run.dagster_run_id, run.state in (JobRunState.FAILED, JobRunState.LOST)
+    if id is None or not (has_failed or run.state is JobRunState.RUNNING):
+        return Raised(run.id, id, None, None, None, [], None)
+    try:
+        found = _find(instance, id, run) if run.state is JobRunState.FAILED else None
+        tracebacks = tracebacks_in(found.text) if found else []
+        note = _why_none(instance, run, has_details=found is not None) if has_failed and not tracebacks else None
+        step, at = (found.step, Time(found.at)) if found else (None, None)
+        return Raised(run.id, id, step, at, _spark_ui(instance, id), tracebacks, note)
+    except Exception as error:  # Each of Dagster's storages raises errors of its own database.
+        log_failure(_log, f"the log of Dagster run {id} cannot be read", error)
+        note = f"The log of the Dagster run cannot be read now: {type(error).__name__}. Try again when Dagster's database answers."
+        return Raised(run.id, id, None, None, None, [], note)
 
 
 def _why_none(instance: DagsterInstance, run: JobRunView, *, has_details: bool) -> str:
     if has_details:
-        return "No exception was raised: the sentence above is all there is."
+        return "No exception was raised: the reason of the failure is all there is."
     if instance.get_run_by_id(run.dagster_run_id or "") is None:
         return "Dagster has deleted the run, and the traceback with it. A retry that fails again has a new one."
     if run.state is JobRunState.LOST:
@@ -107,9 +113,9 @@ def _why_none(instance: DagsterInstance, run: JobRunView, *, has_details: bool) 
 
 
 def _find(instance: DagsterInstance, id: str, run: JobRunView) -> _Found | None:
-    refs: str | None = few_of(run.refs)
+    refs = few_of(run.refs)
     for entry in _newest(instance, id):
-        if not refs or entry.dagster_event is not None:
+        if entry.dagster_event is not None:
             continue
         details, like = details_of(entry.user_message, refs)
         if details is not None:

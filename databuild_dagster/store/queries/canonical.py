@@ -343,9 +343,11 @@ class CanonicalQueries(Asking):
                 WHERE {_with_cause(which, "n")} AND n.dataset_id = r.dataset_id AND n.cause = r.cause) AS last
             FROM causes JOIN {PREFIX}refs r ON r.id = causes.id ORDER BY last DESC"""
         causes = self._all(sql, MAX_CAUSES)
-        return len(causes), [self._alike_by(which, dataset_id, cause) for dataset_id, cause, _ in causes[:most]]
+        found = [self._alike_by(which, dataset_id, cause) for dataset_id, cause, _ in causes[:most]]
+        return len(causes), [alike for alike in found if alike is not None]
 
-    def _alike_by(self, which: _Which, dataset_id: int, cause: str) -> FailedAlike:
+    def _alike_by(self, which: _Which, dataset_id: int, cause: str) -> FailedAlike | None:
+        """The refs of a cause; None if all of them were opened since it was found."""
         of_cause = f"WHERE {_with_cause(which)} AND r.dataset_id = ? AND r.cause = ?"
         newest = f"FROM {PREFIX}refs r {of_cause} ORDER BY r.canonical_id DESC LIMIT ?"
         named = f"""
@@ -358,7 +360,10 @@ class CanonicalQueries(Asking):
         waiting = f"{_failed_by(f'SELECT id FROM (SELECT r.id {newest}) few')} SELECT count(*) FROM (SELECT id FROM failed LIMIT ?) counted"
         n_first = min(int(n), MAX_COUNTED)
         ((n_walked,),) = self._all(waiting, dataset_id, cause, n_first, n_first + MAX_COUNTED + 1)
-        return FailedAlike([ref for ref, _ in rows], rows[0][1], int(n), int(attempts), int(n_walked) - n_first)
+        if not rows:
+            return None
+        n_waiting = max(int(n_walked) - n_first, 0)
+        return FailedAlike([ref for ref, _ in rows], rows[0][1], int(n), int(attempts or 0), n_waiting)
 
     def failed_as(self, refs: Iterable[Ref], most: int) -> list[Ref]:
         """Refs that failed by themselves by the same cause as a ref of `refs` in their dataset, the last first."""

@@ -141,3 +141,15 @@ def test_a_group_of_exceptions_has_the_traceback_of_each() -> None:
 
 def test_a_text_that_is_no_traceback_has_none() -> None:
     assert tracebacks_in("Its files are kept in /warehouse/a.") == []
+
+
+def test_a_database_of_dagster_in_trouble_is_a_note(failed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_trouble(*_: Any, **__: Any) -> Any:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(failed.instance, "get_records_for_run", in_trouble)
+
+    found = raised(failed, "amounts@2013-01-01")
+
+    assert found.note is not None
+    assert "cannot be read now: OSError" in found.note
