@@ -490,7 +490,7 @@ def test_the_code_server_of_the_kits_answers_its_probe(tmp_path: Path) -> None:
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             request = health_pb2.HealthCheckRequest(service=container["startupProbe"]["grpc"]["service"])
-            answer = health_pb2_grpc.HealthStub(channel).Check(request, wait_for_ready=True, timeout=120)
+            answer = health_pb2_grpc.HealthStub(channel).Check(request, wait_for_ready=True, timeout=600)
 
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -20,5 +22,12 @@ def test_every_answer_has_the_bytes_of_its_golden_file(tmp_path: Path) -> None:
     found = answers(tmp_path)
 
     assert set(found) == set(golden)
-    changed = [name for name, text in golden.items() if found[name] != text]
-    assert changed == [], "python -m tests.support.json_answers writes them anew; fields may be added (rules 15)"
+    changed = [
+        line for name, text in golden.items() if found[name] != text for line in _changes(name, text, found[name])
+    ]
+    assert not changed, "\n".join([*changed, "python -m tests.support.json_answers writes them anew (rules 15)"])
+
+
+def _changes(name: str, before: str, after: str) -> Iterator[str]:
+    fields = (text.replace("\n", ", ").split(", ") for text in (before, after))
+    return unified_diff(*fields, name, name, n=2, lineterm="")

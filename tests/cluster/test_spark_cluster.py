@@ -136,7 +136,8 @@ def test_a_build_is_right_after_an_executor_and_a_worker_are_killed_in_a_shuffle
     build = cluster.builder.spawn(command, log="gated.log", environment=cluster.environment())
 
     def wait_in_gate(host: str) -> None:
-        wait_until(lambda: build.poll() is not None or list(gate.glob(f"{host}-*")), f"a task waits on host {host}")
+        waits = f"a task waits on host {host}"
+        wait_until(lambda: build.poll() is not None or list(gate.glob(f"{host}-*")), waits, seconds=1200)
         assert build.poll() is None, (cluster.builder.folder / "gated.log").read_text()
 
     one, two = WORKERS

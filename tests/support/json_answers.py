@@ -33,7 +33,7 @@ _MADE_NOW: Final = re.compile(r"01[0-9a-f]{6}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{
 _TIME_NOW: Final = re.compile(r"20(2[5-9]|[3-9]\d)-\d\d-\d\dT[\d:.]+(Z|\+00:00)")
 _STAGED: Final = re.compile(r"(-[0-9a-f]{12})-[0-9a-f]{8}\b")
 _AGO: Final = re.compile(r"-\d{6,}\.\d+")
-_TOOK: Final = re.compile(r'("seconds": )\d+\.\d+(, "not_live")')
+_TOOK: Final = re.compile(r'("seconds": )[\d.e-]+(, "not_live"|}[\],])')
 
 
 def answers(folder: Path) -> dict[str, str]:
