@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import click
 import msgspec
@@ -41,12 +42,15 @@ from databuild_dagster.model.records import Column, columns_of
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import DIMENSIONS, RANGE
-from databuild_dagster.model.states import WORST_FIRST, InstanceState
+from databuild_dagster.model.states import WORST_FIRST, InstanceState, JobRunState
 from databuild_dagster.model.wording import state_in_words, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.display.tracebacks import Raised
 
 #: Lines of a list for people.
 MAX_LINES = 100
@@ -195,6 +199,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
     assert isinstance(found, dict)
     # A failed attempt is no earlier data, so it is marked.
     was_live = found["previous_was_live"]
+    raised = _raised_of(queries, canonical)
     n_bytes, taints = found["bytes"], [f"{taint['taint_id']} {taint['reason']}" for taint in found["taints"]]
     details(
         {
@@ -208,6 +213,8 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
             "instance": found["uuid"],
             "previous": found["previous_uuid"] and found["previous_uuid"] + ("" if was_live else " (never live)"),
             "job run": found["job_run"],
+            "dagster run": raised and raised.dagster_run_id,
+            "spark": raised and raised.spark_ui,
             "live since": found["live_since"],
             "retry at": found["retry_at"],
             "built from": f"{len(found['inputs'])} instances" if found["inputs"] else None,
@@ -218,6 +225,37 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
             "origin": found["origin"],
         }
     )
+    if raised is not None:
+        _show_raised(raised)
+
+
+def _raised_of(queries: Queries, canonical: Canonical) -> Raised | None:
+    """What the last attempt raised; None unless it failed. Loads Dagster, whose log of the run has it."""
+    if canonical.state not in (InstanceState.FAILED, InstanceState.UP_FOR_RETRY) or canonical.job_run is None:
+        return None
+    run = queries.job_runs.get(canonical.job_run)
+    if run is None or run.state not in (JobRunState.FAILED, JobRunState.LOST) or run.dagster_run_id is None:
+        return None
+    from databuild_dagster.bindings.display.tracebacks import raised_by
+
+    return raised_by(the_instance(), run)
+
+
+def _show_raised(raised: Raised) -> None:
+    """The frames of the author's code, with packages between them, and the whole message."""
+    if raised.note is not None:
+        click.echo(f"\n{raised.note}")
+    for traceback in raised.tracebacks:
+        click.echo("\nraised")
+        for is_authors, frames in groupby(traceback.frames, lambda frame: frame.is_authors):
+            calls = list(frames)
+            if not is_authors:
+                packages = ", ".join(dict.fromkeys(call.file.partition("/")[0] for call in calls))
+                click.echo(f"  {count(len(calls), 'call')} in {packages}")
+                continue
+            for call in calls:
+                click.echo(f"  {call.file}:{call.line} in {call.function}\n    {call.code}")
+        click.echo(f"  {traceback.error}")
 
 
 def _show_as_json(queries: Queries, canonical: Canonical, seq: int | None) -> dict[str, object]:

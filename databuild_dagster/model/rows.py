@@ -67,6 +67,8 @@ class RefRow(msgspec.Struct, gc=False):
     #: Since then, its failures that were of its surroundings, and its losses (rules 6.17, 6.18).
     outages: int = 0
     losses: int = 0
+    #: While it has failed by itself, or is retried after an error: the reason without what differs from ref to ref (rule 6.15).
+    cause: str | None = None
     #: The last known origin of its data from outside, so that the same data does not undo a taint.
     origin: str | None = None
     #: The instance whose running job run missed inputs last; its missing refs are kept beside it (rule 6.3).

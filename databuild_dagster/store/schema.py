@@ -152,8 +152,12 @@ refs = _entities(rows.RefRow, unique="ref")
 # because a lease moves a ref from the one to the other.
 _URGENCY = (refs.c.priority.desc(), refs.c.deadline, refs.c.wanted_since, refs.c.ref)
 _index("refs_at_hand", refs.c.due, refs.c.dataset_id, *_URGENCY, where=f"due = 1 OR state = '{InstanceState.BUILDING}'")
-# What failed by itself and is not repaired, by the age of the failure. A build that succeeds never touches it.
-_index("refs_failed", refs.c.canonical_id, where=f"state = '{InstanceState.FAILED}'")
+# What failed by itself or is retried, by cause and by the age of the failure. A build that succeeds at once never touches it.
+_index(
+    "refs_failed",
+    *(refs.c.state, refs.c.due, refs.c.dataset_id, refs.c.cause, refs.c.canonical_id),
+    where="cause IS NOT NULL",
+)
 _index("refs_tainted", refs.c.dataset_id, where=f"state = '{InstanceState.TAINTED}'")
 
 instances = _entities(rows.InstanceRow, unique="uuid")

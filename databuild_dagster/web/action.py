@@ -7,7 +7,7 @@ is handled and rolled back, and what would have moved is counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -73,6 +73,8 @@ class Action:
     takes_away: bool = False
     #: What it did, where the types of its events do not say it.
     done_in_words: str = ""
+    #: Words of states in its preview, where the states' own words are not what a person expects of it.
+    words_of_states: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:

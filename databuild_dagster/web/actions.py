@@ -35,13 +35,13 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.web.action import (
+    MAX_REFS,
     REASON,
     REFS,
     TERMINATE,
     Action,
     Handle,
     Values,
-    bounded,
     commanded,
     names_of,
     refs_of,
@@ -95,13 +95,19 @@ def _would_cancel(state: State, command: c.CancelWants, preview: Preview) -> lis
 def _retry(state: State, values: Values) -> c.RetryRefs:
     refs = refs_of(state, values)
     if values["alike"]:
-        refs = bounded((*refs, *state.engine.queries.canonical.failed_as(refs)))
+        refs = tuple(dict.fromkeys((*refs, *state.engine.queries.canonical.failed_as(refs, MAX_REFS))))[:MAX_REFS]
     return c.RetryRefs(refs=refs, reason=values["reason"] or "")
 
 
 def _would_retry(state: State, command: c.RetryRefs, preview: Preview) -> list[str]:
     n_wants = len(preview.outcome.want_ids)
+    rest = (
+        [f"These are the last {MAX_REFS:,}; the same once more retries the rest."]
+        if len(command.refs) == MAX_REFS
+        else []
+    )
     return [
+        *rest,
         f"{counted(len(preview.tainted), 'partition')} that failed first would be opened, and with them what failed behind.",
         f"{counted(n_wants, 'want')} would be recorded again.",
     ]
@@ -164,11 +170,13 @@ RETRY: Final = Action(
     (
         replace(REFS, required=True),
         REASON,
-        flag("alike", "Also all partitions of their assets that failed by themselves for the same reasons."),
+        flag("alike", "Also all partitions of their assets that failed by themselves by the same causes."),
     ),
     **commanded(_retry, lambda engine, _, handle: retried(engine.queries, handle()), _would_retry),
     answer=Retried,
     subjects=("refs",),
+    # A retry taints what failed, so that the next tick builds it.
+    words_of_states={"Tainted": "to be built again", "UpForRetry": "to be built again"},
 )
 CANCEL_JOB_RUN: Final = Action(
     "cancel-job-run",

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from databuild_dagster.bindings.display.tracebacks import Raised, raised_by
 from databuild_dagster.calls.calendar import (
     CalendarShape,
     calendar_of,
@@ -50,7 +51,7 @@ from databuild_dagster.web.bounded import (
     bounded_job_run_report,
     bounded_report,
 )
-from databuild_dagster.web.events import Failures, ShownEvent, event_shapes, newest_failures
+from databuild_dagster.web.events import Failures, ShownEvent, event_shapes, failures_of
 from databuild_dagster.web.graph import MAX_LEVELS, Graph, Lineage, graph_around, lineage_of
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, Head
@@ -72,6 +73,8 @@ class WantsPage(msgspec.Struct, frozen=True):
     of_newest: int | None
     as_of: Head | None
     wants: list[CutWant]
+    #: The wants among them that ended by a failure, and of which every ref is live now.
+    repaired: list[str]
 
 
 class RequestPage(msgspec.Struct, frozen=True):
@@ -81,6 +84,8 @@ class RequestPage(msgspec.Struct, frozen=True):
     #: Of the request: Received, Executing, Completed, Failed or Canceled.
     state: str
     wants: list[BoundedReport]
+    #: As of `WantsPage`, derivative wants among them.
+    repaired: list[str]
 
 
 class ShownPartition(msgspec.Struct, frozen=True):
@@ -169,8 +174,8 @@ def job_run(state: State, name: str) -> BoundedJobRunReport:
 
 
 def failures(state: State) -> Failures:
-    """The newest failures that are not repaired, and the number of all."""
-    return newest_failures(state.engine.queries)
+    """The causes of the failures that are not repaired, and the number of all."""
+    return failures_of(state.engine.queries)
 
 
 def events(state: State, before: int | None, limit: int) -> list[ShownEvent]:
@@ -254,6 +259,14 @@ def lineage(state: State, instance: str) -> Lineage:
     return lineage_of(queries, queries.ids.full(IdKind.INSTANCE, instance))
 
 
+def raised(state: State, job_run: str) -> Raised:
+    """What a failed job run raised, with the frames of its author's code marked, from the log of its Dagster run."""
+    queries = state.engine.queries
+    run = queries.job_runs.get(queries.ids.full(IdKind.JOB_RUN, job_run))
+    assert run is not None, "the id is one of a job run"
+    return raised_by(state.instance(), run)
+
+
 def contents(state: State, instance: str) -> Contents:
     """The files and the columns of an instance, from its manifest."""
     queries = state.engine.queries
@@ -289,14 +302,17 @@ def wants(
         check_names(engine.queries, engine.catalog, which)
     n = len(found) if len(found) < limit else engine.queries.wants.count(which, MAX_COUNTED + 1)
     of_newest = None if which.after_id is None else MAX_LOOKED_AT
-    return WantsPage(n, of_newest, _head_of(then), found)
+    repaired = engine.queries.wants.repaired([want.id for want in found]) if then.seq is None else []
+    return WantsPage(n, of_newest, _head_of(then), found, repaired)
 
 
 def want(state: State, name: str) -> RequestPage:
     """A want or a request, with what it waits for down to the first cause."""
     found, reports = want_reports(state.engine, name)
     (request_state,) = request_states(state.engine.queries, found).values()
-    return RequestPage(len(found), request_state.value, [bounded_report(report) for report in reports])
+    shown = [bounded_report(report) for report in reports]
+    named = [id for report in shown for id in (report.id, *(other.id for other in report.derivative_wants))]
+    return RequestPage(len(found), request_state.value, shown, state.engine.queries.wants.repaired(named))
 
 
 def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThen:
@@ -342,7 +358,14 @@ ROUTES: Final = (
         BoundedJobRunReport,
         (text("name", "The id of a job run, or its end.", required=True),),
     ),
-    ApiRoute("/failures", "The newest failures that are not repaired.", failures, Failures),
+    ApiRoute(
+        "/raised",
+        "What a failed job run raised, from the log of its Dagster run.",
+        raised,
+        Raised,
+        (text("job_run", "The id of a job run, or its end.", required=True),),
+    ),
+    ApiRoute("/failures", "The causes of the failures that are not repaired.", failures, Failures),
     ApiRoute(
         "/events",
         "The last events of the log, newest first.",

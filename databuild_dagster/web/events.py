@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-from databuild_dagster.engine.why.first_failures import FirstFailure
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS
 from databuild_dagster.model.records import Time
@@ -17,9 +16,9 @@ from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.queries.queries import Queries
 
-#: Refs that are named one by one, and failures.
+#: Refs that are named one by one, and causes of failures.
 MAX_NAMED: Final = 5
-MAX_FAILURES: Final = 20
+MAX_CAUSES: Final = 20
 _NO_REASON: Final = "its build failed"
 
 
@@ -77,12 +76,14 @@ def _first(fact: e.Fact, *names: str) -> Any:
 
 
 class Alike(msgspec.Struct, frozen=True):
-    """Refs of the same asset that failed by themselves for the same reason: the last refs, and the number of all."""
+    """Refs of the same asset that failed by themselves by the same cause: the last refs, and the number of all."""
 
     refs: list[Ref]
+    #: 10,001 for more than 10,000, as the next number.
     n: int
+    #: The reason of the last failure.
     why: str
-    #: The refs that wait behind the first of the failed refs.
+    #: The refs that failed because of them.
     n_waiting: int
 
 
@@ -98,28 +99,27 @@ class Retrying(msgspec.Struct, frozen=True):
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """The newest unrepaired failures, singly and by asset and reason; and the refs that are retried."""
+    """The unrepaired failures and the refs that are retried, by asset and cause, the last first."""
 
-    failures: list[FirstFailure]
+    #: All unrepaired failures; 10,001 for more than 10,000.
+    n: int
+    #: The causes, of which `alike` has the last; at most 1,000 are looked at.
+    n_causes: int
     alike: list[Alike]
     retrying: list[Retrying]
-    #: All unrepaired failures, `failures` among them; 10,001 for more than 10,000.
-    n: int
 
 
-def newest_failures(queries: Queries) -> Failures:
-    """The refs that failed by themselves and are failed now, the last failure first."""
+def failures_of(queries: Queries) -> Failures:
+    """The causes of what failed by itself and is failed now, and of what is retried (rule 6.15)."""
     canonical = queries.canonical
-    n, found = canonical.failed_first(MAX_FAILURES)
-    failures = [
-        FirstFailure(ref, one_line(why or _NO_REASON), canonical.n_failed_because_of(ref)) for ref, why in found
-    ]
-    alike = [
-        Alike(group.refs, group.n, one_line(group.why or _NO_REASON), canonical.n_failed_because_of(group.refs[0]))
-        for group in canonical.failed_alike(MAX_FAILURES)
-    ]
-    retrying = [
-        Retrying(group.refs, group.n, one_line(group.why or _NO_REASON), group.attempts, MAX_ATTEMPTS)
-        for group in canonical.retried_alike(MAX_FAILURES)
-    ]
-    return Failures(failures, alike, retrying, n)
+    n_causes, failed = canonical.failed_alike(MAX_CAUSES)
+    _, retried = canonical.retried_alike(MAX_CAUSES)
+    return Failures(
+        canonical.n_failed_first(),
+        n_causes,
+        [Alike(group.refs, group.n, one_line(group.why or _NO_REASON, None), group.n_waiting) for group in failed],
+        [
+            Retrying(group.refs, group.n, one_line(group.why or _NO_REASON, None), group.attempts, MAX_ATTEMPTS)
+            for group in retried
+        ],
+    )

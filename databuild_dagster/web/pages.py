@@ -120,15 +120,22 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     history = ask("history", ref=name, limit=MAX_INSTANCES)
     canonical = partition["canonical"]
     uuid = values["instance"] or (canonical["uuid"] if canonical else None)
+    wants = ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF)
+    # The open wants, or the last one that ended.
+    first_wants = [want for want in wants["wants"] if WantState(want["state"]) in OPEN_WANTS] or wants["wants"][:1]
+    chosen = next((instance for instance in history if instance["uuid"] == uuid), None)
     shown: dict[str, Any] = {
         "values": values,
         "dataset": asset_of(name),
+        "raised": ask("raised", job_run=chosen["job_run"]) if chosen else None,
         "partition": partition,
         "history": history,
         "is_cut": len(history) == MAX_INSTANCES,
         "lineage": _lineage_of(ask, name, uuid) if uuid else None,
         "contents": ask("contents", instance=uuid) if uuid else None,
-        "wants": ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF),
+        "wants": wants,
+        "first_wants": first_wants,
+        "ended_wants": [want for want in wants["wants"] if want not in first_wants],
         "receipt": _receipt_of(ask, uuid) if uuid else None,
         "pair": _pair_to_compare(history, canonical["uuid"] if canonical else None) if ask.has("diff") else None,
         "why": None,

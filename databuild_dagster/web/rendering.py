@@ -8,6 +8,8 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -32,7 +34,7 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 #: What an event says of its refs.
 _EVENT_WORDS: Final = {
     "WantCreated": "wanted",
-    "WantKept": "kept building",
+    "WantKept": "kept the wants of inputs for a retry",
     "WantCanceled": "canceled a want",
     "WantExpired": "let a want expire",
     "WantSlaMissed": "missed a deadline",
@@ -147,8 +149,15 @@ class Urls:
         key = partition_key_of(ref)
         return f"{self._dagster}/assets/{path}?view=partitions" + (f"&{urlencode({'partition': key})}" if key else "")
 
-    def dagster_run(self, run_id: str) -> str:
-        return f"{self._dagster}/runs/{quote(run_id, safe='')}"
+    def dagster_run(self, run_id: str, step: str | None = None, at: str | None = None, log: str | None = None) -> str:
+        """Dagster's page of a run: at a step and a time in its log, or with what the run printed, `stdout` or `stderr`."""
+        given = {"logs": step and f"step:{step}", "selection": step, "logType": log}
+        query = {name: value for name, value in given.items() if value}
+        if at is not None:
+            query["focusedTime"] = str(round(datetime.fromisoformat(at).timestamp() * 1000))
+        return f"{self._dagster}/runs/{quote(run_id, safe='')}" + (
+            f"?{urlencode(query, quote_via=quote)}" if query else ""
+        )
 
 
 def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Collection[str] = ()) -> Environment:
@@ -192,6 +201,8 @@ def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Co
         event_words=lambda kind: _EVENT_WORDS.get(kind, kind),
         css=lambda mark: mark.replace(" ", "-"),
         json=json_text,
+        groupby_run=lambda items, name: [(key, list(found)) for key, found in groupby(items, itemgetter(name))],
+        package=lambda file: file.partition("/")[0],
     )
     return environment
 

@@ -424,6 +424,16 @@ def test_a_retry_of_what_is_alike_opens_all_that_failed_for_the_reason(
     assert {DAY, other} <= set(done["opened"])
 
 
+def test_the_preview_of_a_retry_says_that_what_failed_is_built_again(acting: TestClient, own_world: PagesWorld) -> None:
+    own_world.want(DAY)
+    own_world.fail(DAY)
+
+    page = acting.get("/confirm/retry", params={"refs": DAY, "back": "/"}).text
+
+    assert "to be built again" in page
+    assert "tainted" not in page
+
+
 def test_now_retries_all_that_failed_alike_by_one_button(acting: TestClient, own_world: PagesWorld) -> None:
     for day in range(1, 5):
         own_world.fail(f"orders@2023-01-0{day}")

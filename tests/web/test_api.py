@@ -78,6 +78,7 @@ def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
         "/want_refs": [{"name": world.open_wants("orders@2023-01-07")[0].id, "offset": 0, "limit": 5}],
         "/operation": [{"id": str(world.running)}, {"id": "orders.write.1"}, {"id": "orders.write.3"}],
         "/job_run": [{"name": world.job_run("orders@2023-01-06")}, {"name": world.queries.job_runs.newest()[-1].id}],
+        "/raised": [{"job_run": world.canonical("orders@2023-01-05").job_run}],
         "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
     }
     return [*([] if needs else [{}]), *CALLS.get(route.path, []), *by_id.get(route.path, [])]
@@ -128,8 +129,8 @@ def test_a_page_of_many_keys_counts_all_of_them_and_opens_at_a_key(client: TestC
 def test_the_failures_are_the_first_causes(client: TestClient) -> None:
     found = get(client, "/failures")
 
-    assert [failure["ref"] for failure in found["failures"]] == ["ticks@2022-03-05-00:00", "orders@2023-01-05"]
-    assert found["n"] == 2
+    assert [cause["refs"] for cause in found["alike"]] == [["ticks@2022-03-05-00:00"], ["orders@2023-01-05"]]
+    assert (found["n"], found["n_causes"]) == (2, 2)
 
 
 def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, world: PagesWorld) -> None:

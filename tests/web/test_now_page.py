@@ -7,6 +7,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from databuild_dagster.engine.outages import begin_outage
+from databuild_dagster.model.fold.demands import FOUND_MISSING
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.web.now_page import shortened, together
@@ -27,13 +28,34 @@ def event(seq: int, kind: str, *refs: str, actor: str = "orchestrator") -> dict[
     }
 
 
-def test_events_without_refs_that_repeat_themselves_are_one_line() -> None:
-    kept, built = "WantKept", "JobRunSucceeded"
+def test_events_of_one_type_actor_and_asset_are_one_line_also_between_others() -> None:
+    kept, built, failed = "WantKept", "JobRunSucceeded", "JobRunFailed"
     found = shortened(
-        [event(5, kept), event(4, kept), event(3, kept, actor="anna"), event(2, built, "a"), event(1, built, "a")]
+        [
+            event(7, kept),
+            event(6, kept),
+            event(5, kept, actor="anna"),
+            event(4, built, "a@2"),
+            event(3, failed, "a@3"),
+            event(2, built, "a@1"),
+            event(1, built, "b@1"),
+        ]
     )
 
-    assert [(line.event["seq"], line.n) for line in found] == [(5, 2), (3, 1), (2, 1), (1, 1)]
+    assert [(line.event["seq"], line.n) for line in found] == [(7, 2), (5, 1), (4, 2), (3, 1), (1, 1)]
+    assert found[2].refs == ["a@2", "a@1"]
+
+
+def test_events_far_apart_are_lines_of_their_own() -> None:
+    found = shortened([event(2, "JobRunFailed", "a"), {**event(1, "JobRunFailed", "a"), "at": "2024-03-05T23:00:00Z"}])
+
+    assert [line.n for line in found] == [1, 1]
+
+
+def test_wants_for_missing_inputs_are_said_in_words() -> None:
+    made = [{**event(seq, "WantCreated", f"a@{seq}"), "text": FOUND_MISSING} for seq in (2, 1)]
+
+    assert [line.in_words for line in shortened(made)] == ["2 wants were made for inputs that a job run found missing"]
 
 
 def want(ref: str, source: str, deadline: str | None = None, state: str = "Building") -> Any:
@@ -74,4 +96,4 @@ def test_an_outage_and_what_is_tried_again_are_on_the_page(acting: TestClient, o
     page = acting.get("/").text
 
     assert page.count("Spark is out of reach for") == 1
-    assert "0 of 3" in page[page.index("Tried again") :]
+    assert "0 of 3" in page[page.index("Retrying") :]

@@ -15,6 +15,7 @@ from dagster import AssetExecutionContext, DagsterRunStatus
 from databuild_dagster.bindings.adapter.dagster_private import DagsterExecutionInterruptedError
 from databuild_dagster.bindings.building.builds import Builder
 from databuild_dagster.bindings.building.owners import Owned
+from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.results import Attempt, Built, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
@@ -208,9 +209,9 @@ class HostedLaunch:
             progress.verdicts.update(failure.verdicts)
             refs = few_of(failure.run.refs)
             if (first := self._told.setdefault((steady(failure.error), steady(failure.details)), refs)) != refs:
-                log.error(f"{refs} failed as {first} did: {failure.error}")
+                log.error(run_messages.failed_alike(failure.run.refs, first, failure.error))
             else:
-                log.error(f"{refs} failed: {failure.error}\n\n{failure.details}")
+                log.error(run_messages.failed(failure.run.refs, failure.error, failure.details))
         self.painter.missed(ref for miss in missed for ref in miss.run.refs)
         for output in (output for success in built for output in success.outputs):
             progress.live[output.fact.ref] = output.manifest.instance_uuid

@@ -60,6 +60,28 @@ def failed_elsewhere(ref: Ref, reason: str | None) -> str:
     return f"{ref}, built elsewhere, failed: {reason or 'its build failed'}"
 
 
+def failed(refs: Sequence[Ref], error: str, details: str) -> str:
+    """A job run failed; `details` has the traceback."""
+    return f"{few_of(refs)} failed: {error}\n\n{details}"
+
+
+def failed_alike(refs: Sequence[Ref], first: str, error: str) -> str:
+    """A job run failed as the first one did, whose message has the traceback."""
+    return f"{few_of(refs)} failed as {first} did: {error}"
+
+
+def details_of(message: str, refs: str) -> tuple[str | None, str | None]:
+    """Of a message about the failure of `refs`, which `few_of` has joined: the details, or the refs that have them.
+
+    Neither for any other message.
+    """
+    if message.startswith(f"{refs} failed: "):
+        return message.partition("\n\n")[2], None
+    alike, said, _ = message.partition(" did: ")
+    begins = f"{refs} failed as "
+    return None, alike.removeprefix(begins) if said and alike.startswith(begins) else None
+
+
 def given_up_elsewhere(refs: Sequence[Ref]) -> str:
     """The other run was canceled or lost, so this run builds the refs."""
     return f"{few_of(refs)} is no longer built by another run; this run builds it."

@@ -404,6 +404,20 @@ class _Following:
                 assert_never(need.reason)
 
     def _lease(self, known: KnownRefs, ref: Ref) -> list[str]:
+        return [*self._held(known, ref), *self._tried_before(known, ref)]
+
+    def _tried_before(self, known: KnownRefs, ref: Ref) -> list[str]:
+        """The attempts before the one that is being made, and the error of the last of them."""
+        wanted, uuid = self._queries.planning.wanted([ref])[ref], known.canonical[ref].uuid
+        instance = self._queries.instances.get(uuid, most_inputs=0) if wanted.attempts and uuid else None
+        before = (
+            instance and instance.previous_uuid and self._queries.instances.get(instance.previous_uuid, most_inputs=0)
+        )
+        if not before or not before.reason:
+            return []
+        return [f"attempt {wanted.attempts + 1} of {MAX_ATTEMPTS}; the last one failed with: {one_line(before.reason)}"]
+
+    def _held(self, known: KnownRefs, ref: Ref) -> list[str]:
         run = known.job_runs[ref]
         launch = self._queries.launches.get(run.launch_id)
         assert launch is not None, "a job run has a launch"

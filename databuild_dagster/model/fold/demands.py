@@ -12,6 +12,8 @@ from databuild_dagster.model.view import View
 
 #: The source of derivative wants (rule 5.1).
 DERIVATIVE = "job run"
+#: Their comment.
+FOUND_MISSING = "an input that a job run found missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def derivative_wants(
             wants=tuple(e.WantFact(id=new_id(), refs=(ref,)) for ref in sorted(refs)),
             source=DERIVATIVE,
             source_id=job_runs[demand.job_run_id].job_run_id,
-            comment="an input that a job run found missing",
+            comment=FOUND_MISSING,
             priority=demand.priority,
             expires_at=None if demand.until == NEVER else demand.until,
             deadline=None if demand.deadline == NEVER else demand.deadline,

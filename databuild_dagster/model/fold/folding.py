@@ -12,6 +12,7 @@ from databuild_dagster.model.events import Event
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow, TaintRow, WantRow
+from databuild_dagster.model.set_aside import cause_of
 from databuild_dagster.model.states import (
     INSTANCE,
     JOB_RUN,
@@ -134,6 +135,11 @@ class Folding:
             instance.live_at = self.at if instance.live_at is None else instance.live_at
         if after is InstanceState.LIVE or after is InstanceState.TAINTED:
             ref.misses = ref.attempts = ref.outages = ref.losses = 0
+        is_retried = after is InstanceState.UP_FOR_RETRY and (ref.attempts or ref.outages or ref.losses)
+        if after is InstanceState.FAILED or is_retried:
+            ref.cause = cause_of(instance.reason or "", ref.ref)
+        else:
+            ref.cause = None
         if before is not after:
             self.seen_by_wants.setdefault(ref.id, before)
             self.crossings.append((ref, before, after))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from databuild_dagster.model.errors import Contradiction, MissingRow
 from databuild_dagster.model.events import ManifestRemoved
 from databuild_dagster.model.records import Time
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 from databuild_dagster.store import log
@@ -120,30 +120,54 @@ def _before_removal(canonical: Canonical) -> Canonical:
     return canonical._replace(manifest_state=None if canonical.manifest_uri is None else complete)
 
 
-#: The refs among the given refs that failed, and the refs that failed because of them, as the table `failed`.
-FAILED_BY = f"""
+def _failed_by(roots: str) -> str:
+    """The refs whose ids a statement selects, and the refs that failed because of them, as the table `failed`."""
+    return f"""
     WITH RECURSIVE failed(id) AS (
-        SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state IN {one_of(FAILING)}
-        UNION SELECT r.id FROM failed JOIN {PREFIX}missing m ON m.ref_id = failed.id AND m.active = 1
+        {roots} UNION SELECT r.id FROM failed JOIN {PREFIX}missing m ON m.ref_id = failed.id AND m.active = 1
         JOIN {PREFIX}instances i ON i.id = m.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
         WHERE r.canonical_id = i.id AND r.state = '{InstanceState.UPSTREAM_FAILED}'
     )"""
 
 
-#: Refs of `FailedAlike` that are named.
+#: The refs among the given refs that failed, and the refs that failed because of them, as the table `failed`.
+FAILED_BY = _failed_by(
+    f"SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state IN {one_of(FAILING)}"
+)
+
+
+#: Refs of `FailedAlike` that are named, and refs of which the attempts are counted.
 MAX_OF_ALIKE = 3
+MAX_ATTEMPTED = 1_000
+#: Causes that are looked at.
+MAX_CAUSES = 1_000
+#: The beginning of the index of causes: state and `due` of refs that failed by themselves, and of wanted refs that are retried.
+_FAILED = (InstanceState.FAILED, 0)
+_RETRIED = (InstanceState.UP_FOR_RETRY, 1)
+
+
+_Which = tuple[InstanceState, int]
+
+
+def _with_cause(which: _Which, alias: str = "r") -> str:
+    """The condition of the index of causes."""
+    state, due = which
+    return f"{alias}.state = '{state}' AND {alias}.due = {due} AND {alias}.cause IS NOT NULL"
 
 
 class FailedAlike(NamedTuple):
-    """Refs of a dataset that failed by themselves, or are tried again, for the same reason."""
+    """Refs of a dataset that failed by themselves, or are tried again, by the same cause (rule 6.15)."""
 
     #: The last failures, at most `MAX_OF_ALIKE`.
     refs: list[Ref]
+    #: The reason of the last failure.
     why: str | None
-    #: The number of all.
+    #: The number of all, at most `MAX_COUNTED` + 1.
     n: int
-    #: The highest number of attempts used by any ref.
+    #: The highest number of attempts used by any of the last `MAX_ATTEMPTED`.
     attempts: int
+    #: The refs that failed because of them, at most `MAX_COUNTED` + 1.
+    n_waiting: int
 
 
 class RunBehind(NamedTuple):
@@ -303,54 +327,67 @@ class CanonicalQueries(Asking):
             WHERE r.state = '{InstanceState.UPSTREAM_FAILED}' ORDER BY r.ref"""
         return [ref for (ref,) in self._all(sql, Keys(refs))]
 
-    def failed_first(self, most: int) -> tuple[int, list[tuple[Ref, str | None]]]:
-        """The number of refs that failed by themselves, at most `MAX_COUNTED` + 1, and the last of them with the reason."""
-        failed = f"FROM {PREFIX}refs r {{}}WHERE r.state = '{InstanceState.FAILED}' "
-        ((n,),) = self._all(f"SELECT count(*) FROM (SELECT 1 {failed.format('')}LIMIT ?) counted", MAX_COUNTED + 1)
-        joined = failed.format(f"JOIN {PREFIX}instances i ON i.id = r.canonical_id ")
-        return int(n), self._all(f"SELECT r.ref, i.reason {joined}ORDER BY r.canonical_id DESC LIMIT ?", most)
+    def n_failed_first(self) -> int:
+        """The number of refs that failed by themselves, at most `MAX_COUNTED` + 1."""
+        failed = f"SELECT 1 FROM {PREFIX}refs r WHERE {_with_cause(_FAILED)} LIMIT ?"
+        ((n,),) = self._all(f"SELECT count(*) FROM ({failed}) counted", MAX_COUNTED + 1)
+        return int(n)
 
-    def failed_alike(self, most: int) -> list[FailedAlike]:
-        """The latest failures, grouped by dataset and reason: refs that failed by themselves, of the last `MAX_COUNTED`."""
-        return self._alike(f"state = '{InstanceState.FAILED}'", most)
+    def failed_alike(self, most: int) -> tuple[int, list[FailedAlike]]:
+        """The causes of all refs that failed by themselves: their number, at most `MAX_CAUSES`, and those that failed last."""
+        return self._alike(_FAILED, most)
 
-    def retried_alike(self, most: int) -> list[FailedAlike]:
-        """Wanted refs that are to be tried again, grouped by dataset and error, the last first; of the last `MAX_COUNTED`."""
-        of_errors = "attempts + outages + losses > 0"
-        return self._alike(f"due = 1 AND state = '{InstanceState.UP_FOR_RETRY}' AND {of_errors}", most)
+    def retried_alike(self, most: int) -> tuple[int, list[FailedAlike]]:
+        """The causes of errors after which wanted refs are tried again, as `failed_alike`."""
+        return self._alike(_RETRIED, most)
 
-    def _alike(self, which: str, most: int) -> list[FailedAlike]:
+    def _alike(self, which: _Which, most: int) -> tuple[int, list[FailedAlike]]:
+        # The index leads from each cause to the next one, so that the refs of a cause are not read one by one.
+        following = f"SELECT n.id FROM {PREFIX}refs n WHERE {_with_cause(which, 'n')}"
         sql = f"""
-            SELECT ref, reason, n, attempts FROM (
-                SELECT newest.ref, i.reason, newest.canonical_id, count(*) OVER alike AS n, max(newest.canonical_id) OVER alike AS last,
-                       max(newest.attempts) OVER alike AS attempts,
-                       row_number() OVER (PARTITION BY newest.dataset_id, i.reason ORDER BY newest.canonical_id DESC) AS place
-                FROM (SELECT ref, dataset_id, canonical_id, attempts FROM {PREFIX}refs WHERE {which}
-                      ORDER BY canonical_id DESC LIMIT ?) newest JOIN {PREFIX}instances i ON i.id = newest.canonical_id
-                WINDOW alike AS (PARTITION BY newest.dataset_id, i.reason)
-            ) counted WHERE place <= ? ORDER BY last DESC, canonical_id DESC LIMIT ?"""
-        found: dict[tuple[str, str | None], FailedAlike] = {}
-        for ref, why, n, attempts in self._all(sql, MAX_COUNTED, MAX_OF_ALIKE, most * MAX_OF_ALIKE):
-            found.setdefault((asset_of(ref), why), FailedAlike([], why, n, attempts)).refs.append(ref)
-        return list(found.values())[:most]
+            WITH RECURSIVE causes(id, place) AS (
+                SELECT id, 1 FROM ({following} ORDER BY n.dataset_id, n.cause LIMIT 1) head
+                UNION ALL SELECT coalesce(
+                    ({following} AND n.dataset_id = r.dataset_id AND n.cause > r.cause ORDER BY n.cause LIMIT 1),
+                    ({following} AND n.dataset_id > r.dataset_id ORDER BY n.dataset_id, n.cause LIMIT 1)), place + 1
+                FROM causes JOIN {PREFIX}refs r ON r.id = causes.id WHERE place < ?
+            ) SELECT r.dataset_id, r.cause, (
+                SELECT max(n.canonical_id) FROM {PREFIX}refs n
+                WHERE {_with_cause(which, "n")} AND n.dataset_id = r.dataset_id AND n.cause = r.cause) AS last
+            FROM causes JOIN {PREFIX}refs r ON r.id = causes.id ORDER BY last DESC"""
+        causes = self._all(sql, MAX_CAUSES)
+        found = [self._alike_by(which, dataset_id, cause) for dataset_id, cause, _ in causes[:most]]
+        return len(causes), [alike for alike in found if alike is not None]
 
-    def failed_as(self, refs: Iterable[Ref]) -> list[Ref]:
-        """Refs that failed by themselves for the same reason as a ref of `refs` in their dataset, the last first."""
+    def _alike_by(self, which: _Which, dataset_id: int, cause: str) -> FailedAlike | None:
+        """The refs of a cause; None if all of them were opened since it was found."""
+        of_cause = f"WHERE {_with_cause(which)} AND r.dataset_id = ? AND r.cause = ?"
+        newest = f"FROM {PREFIX}refs r {of_cause} ORDER BY r.canonical_id DESC LIMIT ?"
+        named = f"""
+            SELECT r.ref, i.reason FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            {of_cause} ORDER BY r.canonical_id DESC LIMIT ?"""
+        rows = self._all(named, dataset_id, cause, MAX_OF_ALIKE)
+        ((n,),) = self._all(f"SELECT count(*) FROM (SELECT 1 {newest}) counted", dataset_id, cause, MAX_COUNTED + 1)
+        attempted = f"SELECT max(attempts) FROM (SELECT r.attempts {newest}) counted"
+        ((attempts,),) = self._all(attempted, dataset_id, cause, MAX_ATTEMPTED)
+        waiting = f"{_failed_by(f'SELECT id FROM (SELECT r.id {newest}) few')} SELECT count(*) FROM (SELECT id FROM failed LIMIT ?) counted"
+        n_first = min(int(n), MAX_COUNTED)
+        ((n_walked,),) = self._all(waiting, dataset_id, cause, n_first, n_first + MAX_COUNTED + 1)
+        if not rows:
+            return None
+        n_waiting = max(int(n_walked) - n_first, 0)
+        return FailedAlike([ref for ref, _ in rows], rows[0][1], int(n), int(attempts or 0), n_waiting)
+
+    def failed_as(self, refs: Iterable[Ref], most: int) -> list[Ref]:
+        """Refs that failed by themselves by the same cause as a ref of `refs` in their dataset, the last first."""
+        # A condition on the state of the named refs would have SQLite look for them among all that failed.
         sql = f"""
-            SELECT r.ref FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
-            WHERE r.state = '{InstanceState.FAILED}' AND EXISTS (
-                SELECT 1 FROM {PREFIX}refs o JOIN {PREFIX}instances j ON j.id = o.canonical_id
-                WHERE o.ref IN (SELECT value FROM json_each(?)) AND o.state = '{InstanceState.FAILED}'
-                  AND o.dataset_id = r.dataset_id AND coalesce(j.reason, '') = coalesce(i.reason, ''))
-            ORDER BY r.canonical_id DESC"""
-        return [ref for (ref,) in self._all(sql, Keys(refs))]
-
-    def n_failed_because_of(self, ref: Ref) -> int:
-        """The number of refs that failed because `ref` failed, at most `MAX_COUNTED` + 1."""
-        # The ref itself is the first of them.
-        sql = f"{FAILED_BY} SELECT count(*) FROM (SELECT id FROM failed LIMIT ?) counted"
-        ((n,),) = self._all(sql, Keys([ref]), MAX_COUNTED + 2)
-        return max(int(n) - 1, 0)
+            SELECT r.ref FROM (
+                SELECT DISTINCT o.dataset_id, CASE WHEN o.state = '{InstanceState.FAILED}' THEN o.cause END AS cause
+                FROM {PREFIX}refs o WHERE o.ref IN (SELECT value FROM json_each(?))
+            ) few JOIN {PREFIX}refs r ON {_with_cause(_FAILED)} AND r.dataset_id = few.dataset_id AND r.cause = few.cause
+            ORDER BY r.canonical_id DESC LIMIT ?"""
+        return [ref for (ref,) in self._all(sql, Keys(refs), most)]
 
     def failed_first_behind(self, refs: Iterable[Ref]) -> list[tuple[Ref, str | None]]:
         """The refs that failed by themselves, among `refs` and behind their UpstreamFailed refs, with the reason, in order."""

@@ -210,6 +210,8 @@ def _want(seq: int | None, most_refs: int | None = None) -> Selection[Any]:
 
 _WANT: Selection[WantView] = _want(None)
 _FAILED = (WantState.FAILED, WantState.UPSTREAM_FAILED)
+#: A want of more refs is not looked through.
+MAX_NAMED = 1_000
 _WANTS = f"SELECT {_WANT.columns} FROM {PREFIX}wants w "
 #: The sources that this package records.
 _SOURCES = ("user", "schedule", "sensor", ARC, DERIVATIVE, CLAIMANT)
@@ -378,6 +380,15 @@ class WantQueries(Asking):
         for asset, ref, deadline, n in self._all(sql, now, Keys(named), most):
             found[asset] = (n, [*found[asset][1], LateRef(ref, deadline)])
         return found
+
+    def repaired(self, ids: Iterable[str]) -> list[str]:
+        """The wants among `ids` that ended by a failure, name at most `MAX_NAMED` refs, and have only live refs now."""
+        sql = f"""
+            SELECT w.want_id FROM {PREFIX}wants w
+            WHERE w.want_id IN (SELECT value FROM json_each(?)) AND w.state IN {one_of(_FAILED)} AND w.n_refs <= ?
+              AND NOT EXISTS (SELECT 1 FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id
+                  WHERE x.want_id = w.id AND r.state IS NOT '{InstanceState.LIVE}')"""
+        return [want_id for (want_id,) in self._all(sql, Keys(ids), MAX_NAMED)]
 
     def n_failed_because_of(self, refs: Iterable[Ref]) -> int:
         """The number of wants that failed because of `refs`, or of refs that `refs` made fail."""

@@ -78,6 +78,20 @@ def ticked(world):
             id="backoff",
         ),
         pytest.param(
+            lambda world: (
+                world.want("a"),
+                world.fail("a", kind="transient", error="the server is gone"),
+                world.clock.turn(60),
+                world.buffer("a"),
+            ),
+            [
+                "its lease is held by job run {job_run} since 2023-11-14T22:14:20Z: launched by orchestrator, "
+                "its Dagster run has not started yet",
+                "attempt 2 of 3; the last one failed with: the server is gone",
+            ],
+            id="building again",
+        ),
+        pytest.param(
             lambda world: world.engine.beat([world.start("a")]),
             [
                 "its lease is held by job run {job_run} (Dagster run run-of-{launch}, somewhere) "

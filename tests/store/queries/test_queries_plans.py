@@ -11,7 +11,7 @@ from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
-from databuild_dagster.web.events import newest_failures
+from databuild_dagster.web.events import failures_of
 from tests.support.catalog import dataset
 from tests.support.world import World
 
@@ -131,7 +131,7 @@ ASKED = [
         lambda world: builds_of(world.queries, world.queries.job_runs.newest(open_only=True, most=5)),
     ),
     ("the builds of a ref", lambda world: world.queries.job_runs.newest(JobRunFilter(ref="a", since=1.0), most=5)),
-    ("the failures of a page", lambda world: newest_failures(world.queries)),
+    ("the failures of a page", lambda world: failures_of(world.queries)),
     ("how much was built from a ref, for a page", lambda world: world.queries.instances.live_built_from(["a"], [])),
     ("the newest wants of a dataset", lambda world: world.queries.wants.newest(WantFilter(asset="d", after_id=5))),
     (

@@ -125,3 +125,15 @@ def test_the_states_in_a_request_are_those_of_its_wants_now_and_then(world):
     assert sorted(state.value for _, state in now) == ["Idle", "Successful"]
     assert world.queries.wants.states_in_requests([request], then) == [(request, WantState.IDLE)]
     assert world.queries.wants.states_in_requests([request], then - 1) == []
+
+
+def test_a_want_that_failed_is_repaired_once_all_of_its_refs_are_live(world):
+    want = world.handle(c.CreateWants(wants=(("a", "b"),))).want_ids[0]
+    other = world.want("b")
+    world.fail("a")
+    world.taint("a", reason="to be built again")
+    world.live("a")
+    before = world.queries.wants.repaired([want, other])
+    world.live("b")
+
+    assert (before, world.queries.wants.repaired([want, other])) == ([], [want])
