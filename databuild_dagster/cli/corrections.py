@@ -76,7 +76,9 @@ def list_taints(as_json: bool) -> None:
         Column("refs", text=", ".join),
         Column("why", "reason"),
     )
-    listing(the_engine().queries.instances.taints_now(MAX_TAINTS), columns, empty="Nothing is tainted.", as_json=as_json)
+    listing(
+        the_engine().queries.instances.taints_now(MAX_TAINTS), columns, empty="Nothing is tainted.", as_json=as_json
+    )
 
 
 def _refresh_copies(engine: Engine, refs: Collection[Ref]) -> None:

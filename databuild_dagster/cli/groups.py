@@ -121,8 +121,10 @@ class TableGroup(click.Group):
         """The command with a flag for each of its forms, for help, completion and proposals."""
         forms = [(flag, row.summary.rstrip(".")) for path, row in self.rows.items() if (flag := _form_of(name, path))]
         shown = copy(command)
+        # A command that passes unknown options on, as `dev` does, is called with these.
         shown.params = command.params + [
-            click.Option([flag], is_flag=True, help=f"{summary}; see {flag} --help.") for flag, summary in forms
+            click.Option([flag], is_flag=True, expose_value=False, help=f"{summary}; see {flag} --help.")
+            for flag, summary in forms
         ]
         return shown
 
