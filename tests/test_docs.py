@@ -276,6 +276,10 @@ def test_the_page_on_open_tables_reads_what_it_publishes(
     assert printed.count("2024-01-02") == 6
 
 
+#: A whole id, or the end of one behind what it names.
+_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=job run )[0-9a-f]{8}\b"
+
+
 @pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_page_on_finding_out_prints_what_it_shows(project: Project) -> None:
@@ -284,7 +288,7 @@ def test_the_page_on_finding_out_prints_what_it_shows(project: Project) -> None:
 
     def printed(*arguments: str, code: int = 0) -> str:
         done = project.databuild(*arguments, code=code)
-        return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", done.out)
+        return re.sub(_ID, "…", done.out)
 
     printed("admin", "tick")
     before = [printed("plan", "report"), printed("plan", "--if-missing", "sales@2024-01-03")]
@@ -470,7 +474,7 @@ def test_the_page_for_the_engineer_on_call_leads_to_the_cause(project: Project) 
     assert len(commands) == 22
 
     printed = "".join(done.out for line in commands if (done := project.run(line)) is not None)
-    printed = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", printed)
+    printed = re.sub(_ID, "ID", printed)
 
     for block in blocks(page, "text"):
         assert block in printed

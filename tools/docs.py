@@ -41,6 +41,7 @@ _RECORDS_OF = {
     "features.compare.ranges": "RangeDifference",
     "engine.why.job_runs": "JobRun CanceledJobRun JobRunReport",
     "engine.why.orchestrators": "Orchestrator Outage",
+    "bindings.display.tracebacks": "Raised",
     "calls.taints": "Tainted WouldTaint Untainted Reverted",
     "calls.plans": "Plan",
     "features.what_if.answers": "ShownWhatIf",

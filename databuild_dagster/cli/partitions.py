@@ -185,7 +185,8 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
             return
     if as_json:
         paused = None if pause is None else shown_pause(pause)
-        emit({**_show_as_json(queries, canonical, then.seq), "paused": paused})
+        raised = _raised_of(queries, canonical) if then.seq is None else None
+        emit({**_show_as_json(queries, canonical, then.seq), "paused": paused, "raised": json_of(raised)})
         return
     if canonical.state is None or canonical.uuid is None:
         builds = (

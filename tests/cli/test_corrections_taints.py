@@ -195,7 +195,7 @@ def test_instances_of_other_code_are_found_without_a_code_version(project: Proje
     assert project.build(DAY, "--fresh")["launches"] == 0
 
     project.define(DEFINITIONS.replace("wait(0.01)", "wait(0.02)"))
-    project.call("tick")
+    project.call("admin", "tick")
 
     (other,) = project.ask("plan", DAY)["other_code"]
     assert (other["asset"], other["changes"]) == ("orders", ["hold in definitions.py changed"])

@@ -191,7 +191,7 @@ def test_json_has_each_ref_id_time_and_number_that_the_text_has(project: Project
         wide = ["--wide"] if "--wide" in project.call(*arguments, "--help").out else []
         text, as_json = project.call(*arguments, *wide).out, project.call(*arguments, "--json").json
         known = json.dumps(as_json)
-        words = (word.strip(".,:;()`") for word in re.split(r"[\s=]+", text))
+        words = (word.strip(".,:;()`") for word in re.split(r"[\s=]+|(?<=\.py):", text))
         numbers = {word for word in words if re.search(r"\d", word)}
         plain = {word: word.replace(",", "") for word in numbers}
         unknown = {
