@@ -55,7 +55,7 @@ def test_every_command_that_takes_refs_takes_selections() -> None:
     with_only = {name for name, command in commands() if any("--only" in option.opts for option in command.params)}
 
     assert taking.keys() - ONE_REF.keys() == with_only
-    every = "build, want create, plan, plan --if-tainted, plan --if-missing, explain, show, show --full, history, read, taint, retry"
+    every = "build, want create, plan, plan --if-tainted, plan --if-missing, explain, show, show --full, history, read, taint, retry, diff"
     assert with_only == {name for name in every.split(", ") if is_there(name.split())}
 
 
