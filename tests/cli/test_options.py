@@ -22,7 +22,6 @@ ONE_REF = {
     "want list": "a filter",
     "history --requests": "a filter",
     "history --job-runs": "a filter",
-    "diff": "two instances of one ref",
     "gc": "names of datasets and ranges, by arguments of its own",
     "partitions": "a dataset or a range, by an argument of its own",
     "pause": "refs or whole assets, and no state, which changes while they are paused",
