@@ -128,8 +128,8 @@ def test_the_core_leaves_out_what_the_plain_one_needs_for_spark() -> None:
     assert set(CORE["OF_THE_REPOSITORY"]) <= set(PLAIN["optional-dependencies"])
 
 
-def test_the_readme_shows_every_row_of_the_matrix_and_no_other() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_page_of_versions_shows_every_row_of_the_matrix_and_no_other() -> None:
+    text = (ROOT / "docs" / "how-to" / "versions.md").read_text()
     table = text[text.index("## Versions") :].split("\n## ")[0]
     shown = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
 

@@ -31,10 +31,10 @@ def test_every_page_of_the_docs_is_once_in_the_navigation() -> None:
     assert sorted(pages) == sorted([*PAGES, *HOOK.OUTSIDE])
 
 
-def test_the_how_to_pages_have_the_order_of_the_readme() -> None:
+def test_the_how_to_pages_have_the_order_of_their_table() -> None:
     (how_to,) = [entry["How to"] for entry in HOOK.navigation() if isinstance(entry, dict) and "How to" in entry]
 
-    assert how_to[:2] == ["how-to/dagster-projects.md", "how-to/write-assets.md"]
+    assert how_to[:3] == ["how-to/README.md", "how-to/dagster-projects.md", "how-to/write-assets.md"]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,9 @@ def partitions(
     listing(lines, columns, empty=_nothing_of(asset, state, outdated=outdated), as_json=as_json)
     if len(lines) < len(shown):
         counts = Counter(map(_state_of, found))
-        in_words = ", ".join(f"{counts[name]:,} {name}" for name in (*WORST_FIRST, _MISSING) if counts[name])
+        in_words = ", ".join(
+            f"{counts[name]:,} {state_in_words(name)}" for name in (*WORST_FIRST, _MISSING) if counts[name]
+        )
         click.echo(
             f"These are the worst {len(lines):,} of {len(shown):,} lines: {in_words}. --list prints all; --state and a RANGE fewer."
         )

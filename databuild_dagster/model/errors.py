@@ -326,7 +326,7 @@ class WantEnded(Refused):
 class JobRunEnded(Refused):
     """Job run {job_run_id} is {state} already."""
 
-    hint = f"Nothing to cancel; {_JOB_RUNS} shows the open job runs."
+    hint = "Nothing to cancel; `databuild history --job-runs --open` shows the open job runs."
 
 
 class InstanceExists(Refused):

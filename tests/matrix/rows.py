@@ -1,4 +1,4 @@
-"""The versions beside which the package works, as a table: `make matrix` tries each row, and the README shows them."""
+"""The versions beside which the package works, as a table: `make matrix` tries each row, and docs/how-to/versions.md shows them."""
 
 from __future__ import annotations
 

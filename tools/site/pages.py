@@ -1,7 +1,7 @@
 """MkDocs' hook: the README and two more pages join those of docs/, and each page has a place in the navigation.
 
-The how-to pages come in the order of the README. A page of docs/ that no rule names comes at the end of its folder, so that
-a new page is never left out."""
+The how-to pages come in the order of their table, docs/how-to/README.md. A page of docs/ that no rule names comes at the end of its
+folder, so that a new page is never left out."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ _WITH_TEXT = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s#]+)(?:#[^)\s]*)
 def navigation() -> list[Any]:
     """MkDocs' `nav`: every page of the site once."""
     read_on = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Read on\n")[2]
-    order = [match["target"] for match in _LINK.finditer(read_on)]
-    linked = [target.removeprefix("docs/") for target in order]
+    linked = [match["target"].removeprefix("docs/") for match in _LINK.finditer(read_on)]
+    of_how_to = (DOCS / "how-to" / "README.md").read_text(encoding="utf-8")
+    linked = [*(f"how-to/{match['target']}" for match in _LINK.finditer(of_how_to)), *linked]
     top = [path.name for path in DOCS.glob("*.md")]
     first = [name for name in FIRST if name in top]
     nav: list[Any] = ["index.md", *first]

@@ -7,7 +7,7 @@ Definitions with executors do not merge.
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from inspect import isroutine
+from inspect import ismodule, isroutine
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -79,6 +79,15 @@ def build_definitions(
 
 def _several(assets: Any) -> list[Any]:
     """The assets of a list, each of which is one. Raises `InvalidAsset`."""
+    for module in (
+        given for given in (assets, *(assets if isinstance(assets, list | tuple) else ())) if ismodule(given)
+    ):
+        name = module.__name__.rpartition(".")[2]
+        raise InvalidAsset(
+            f"build_definitions takes a list of assets; write build_definitions(dg.load_assets_from_modules([{name}]))."
+        )
+    if isinstance(assets, dg.Definitions):
+        raise InvalidAsset("build_definitions takes a list of assets; write build_definitions([*definitions.assets]).")
     if isinstance(assets, dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset) or not isinstance(assets, Iterable):
         name = getattr(assets, "__name__", "asset")
         raise InvalidAsset(f"build_definitions takes a list of assets; write build_definitions([{name}]).")
@@ -88,6 +97,8 @@ def _several(assets: Any) -> list[Any]:
             raise InvalidAsset(f"{asset.__name__!r} is a function among the assets; write @databuild_asset above it.")
         if isinstance(asset, list | str | Mapping):
             raise InvalidAsset(f"A {type(asset).__name__} is among the assets; write build_definitions([*assets, …]).")
+        if hasattr(asset, "columns"):
+            raise InvalidAsset("A frame is among the assets: a() calls the asset a; write build_definitions([a]).")
     return given
 
 

@@ -229,11 +229,14 @@
     const names = refs.length > MAX_NAMED && !refs[0].includes("|") ? [`${refs[0]}..${refs[refs.length - 1].split("@").slice(1).join("@")}`] : refs;
     const query = names.map((name) => `refs=${encodeURIComponent(name)}`).join("&");
     bar.querySelector("[data-picked-said]").textContent = `${refs.length} picked: ${refs[0]} to ${refs[refs.length - 1]}`;
+    const isTooLong = query.length > MAX_QUERY;
+    if (isTooLong) bar.querySelector("[data-picked-said]").textContent += ": too many names for one action, pick fewer";
     for (const link of bar.querySelectorAll("a")) {
       const url = new URL(link.href);
-      const back = url.searchParams.get("back");
-      const given = `${query}&back=${encodeURIComponent(back)}`;
-      link.href = `${url.pathname}?${given.length > MAX_QUERY ? query : given}`;
+      link.dataset.back ||= url.searchParams.get("back") || "";
+      const given = `${query}&back=${encodeURIComponent(link.dataset.back)}`;
+      link.href = `${url.pathname}?${given.length > MAX_QUERY || !link.dataset.back ? query : given}`;
+      link.hidden = isTooLong;
     }
   }
 
@@ -257,8 +260,9 @@
     if (event.shiftKey) {
       event.preventDefault();
       event.stopPropagation();
-      const start = anchor && anchor.isConnected ? anchor : stopOf(cellsOf(cell.closest("[data-grid]")));
-      pick(start, cell);
+      // Without a cell that was chosen before, the cell is the first one.
+      if (!anchor || !anchor.isConnected) anchor = cell.closest("[data-grid]").querySelector("[aria-current]") || cell;
+      pick(anchor, cell);
     } else if (picked) unpick();
   }
 
