@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 RUN_WORKER, DAEMON, WEB, PROXY, CODE, SPARK, COMMAND = KINDS = (
     Kind("run worker", 10, ("multiprocessing.spawn",)),
-    Kind("daemon", 2, ("dagster._daemon",)),
+    Kind("daemon", 2, ("databuild_dagster.bindings.adapter.dev_logs",)),
     Kind("web server", 1, ("databuild_dagster", "dev", "--no-daemon")),
     Kind("code server's proxy", 1, ("code-server", "start")),
     Kind("code server", 3, ("api", "grpc")),

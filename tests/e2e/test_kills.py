@@ -61,7 +61,11 @@ defs = dg.Definitions.merge(
 """
 
 BUILT = ("outlives_all", "loses_its_worker")
-WEB, DAEMON, CODE = ["databuild_dagster", "dev", "--no-daemon"], ["dagster._daemon"], ["api", "grpc"]
+WEB, DAEMON, CODE = (
+    ["databuild_dagster", "dev", "--no-daemon"],
+    ["databuild_dagster.bindings.adapter.dev_logs"],
+    ["api", "grpc"],
+)
 
 
 class Victim(Dagster):

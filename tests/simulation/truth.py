@@ -179,6 +179,11 @@ SENTENCES = (
     ),
     _row(r"there is nothing to build", Motion.MOVES, _state(_S.LIVE)),
     _row(r"its lease is held by job run (\S+) ", Motion.MOVES, _has_the_lease),
+    _row(
+        r"^attempt (\d+) of \d+; the last one failed with: ",
+        Motion.MOVES,
+        lambda world, ref, words: int(words[1]) > 1 and _state(_S.BUILDING, _S.UPSTREAM_BUILDING)(world, ref, words),
+    ),
     _row(r"^it has sent no heartbeat for ", Motion.MOVES, _state(_S.BUILDING)),
     _row(rf"^waits for {_REFS}, as job run \S+ found$", Motion.FOLLOWS, _are_not_live),
     _row(r"^failed in job run ", Motion.FOLLOWS, _state(_S.FAILED)),

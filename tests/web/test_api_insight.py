@@ -106,7 +106,7 @@ def test_the_graph_of_an_earlier_event_is_a_page_with_a_slider(client: TestClien
     assert (before["as_of"]["seq"], now["as_of"]) == (built, None)
     assert {node["ref"]: node["state"] for node in now["nodes"]}["orders@2023-01-02"] == "Tainted"
     assert "revenue@2023-01-01" in {node["ref"] for node in now["nodes"]}
-    assert f"as of {before['as_of']['at'][:10]}" in page
+    assert f'as of <time datetime="{before["as_of"]["at"]}">' in page
     assert "would have reached 0 other live partitions" in page
     too_early = client.get(f"{API}/graph", params={"instance": day, "as_of": before["made_seq"] - 1})
     assert (too_early.status_code, too_early.json()["error"]["type"]) == (400, "NotMadeYet")

@@ -115,11 +115,10 @@ def _pairs(queries: Queries, refs: Sequence[Ref], then: Moment | None) -> Iterat
 
 
 def _one_before(queries: Queries, ref: Ref, uuid: str | None) -> str | None:
+    """The last live instance before one; before none, which is no longer live, the newest."""
     found = [instance for instance in queries.instances.history(ref, MAX_BEFORE) if instance.live_at is not None]
     uuids = [instance.uuid for instance in found]
-    if uuid not in uuids:
-        return None
-    place = uuids.index(uuid)
+    place = uuids.index(uuid) if uuid in uuids else len(uuids) if uuid is None else 0
     return uuids[place - 1] if place else None
 
 
@@ -133,21 +132,25 @@ def _difference(queries: Queries, ref: Ref, a: str, b: str, key: Sequence[str]) 
         sides.append(read[0])
         tables.append(read[1])
     before, after = tables
-    for column in key:
-        for table in tables:
-            if column not in table.column_names:
-                raise NoSuchKey(ref=ref, column=column)
     columns = column_changes(*(side.schema.columns for side in sides))
     found = PartitionDifference(ref, "different", a, b, before.num_rows, after.num_rows, columns=columns)
     try:
         if not columns and hash_of(before.to_batches()) == hash_of(after.to_batches()):
             return replace(found, outcome="equal")
-        if key:
-            return _by_key(found, before, after, key)
+        if key and before.num_rows and after.num_rows:
+            return _with_reason(_by_key(found, before, after, key), before, after)
         values = [ValueChange(name, None) for name in _common(before, after) if _differs(before, after, name)]
     except CannotHash as error:
         return replace(found, outcome="unknown", note=error.message)
-    return replace(found, values=values)
+    return _with_reason(replace(found, values=values), before, after)
+
+
+def _with_reason(found: PartitionDifference, before: "pa.Table", after: "pa.Table") -> PartitionDifference:
+    """With a note where neither a column nor a value differs by itself."""
+    if found.note or found.columns or found.values or found.added or found.removed or before.num_rows != after.num_rows:
+        return found
+    has_order = before.column_names == after.column_names
+    return replace(found, note="Values are in other rows." if has_order else "The columns have another order.")
 
 
 def _read(queries: Queries, ref: Ref, uuid: str) -> "tuple[Manifest, pa.Table] | str":
@@ -182,6 +185,12 @@ def _by_key(
 ) -> PartitionDifference:
     import numpy as np
 
+    for column in key:
+        sides = [column in table.column_names for table in (before, after)]
+        if not any(sides):
+            raise NoSuchKey(ref=difference.ref, column=column)
+        if not all(sides):
+            return replace(difference, note=f"The key {column} is a column {'before' if sides[0] else 'after'} alone.")
     one, other = lanes_of_rows(before, key), lanes_of_rows(after, key)
     firsts = [np.unique(lanes.keys[:, 0], return_index=True) for lanes in (one, other)]
     for table, (found, _) in zip((before, after), firsts, strict=True):

@@ -108,6 +108,38 @@ def test_a_key_that_is_no_column_is_refused_by_name(sales: PublishedWorld) -> No
     assert refused.value.facts == {"ref": REFS[0], "column": "number"}
 
 
+def test_a_key_that_came_with_the_change_is_said_for_the_partition_alone(sales: PublishedWorld) -> None:
+    for day, columns in ((DAYS[0], {"n": [1]}), (DAYS[1], {"id": [1], "n": [1]})):
+        sales.build(day, columns)
+        rebuilt(sales, day, id=[1], n=[2])
+
+    found = compared(sales, None, "id")
+
+    assert (found[REFS[0]].note is None, found[REFS[0]].changed) == (False, None)
+    assert found[REFS[1]].changed == 1
+
+
+def test_another_order_of_columns_and_values_in_other_rows_are_said(sales: PublishedWorld) -> None:
+    for day, columns in ((DAYS[0], {"id": [1], "n": [2]}), (DAYS[1], {"n": [1, 2], "id": [1, 2]})):
+        sales.build(day, columns)
+        rebuilt(sales, day, n=[2, 1][: len(columns["n"])], id=[1, 2][: len(columns["n"])])
+
+    found = compared(sales)
+
+    assert [(found[ref].outcome, found[ref].note is None) for ref in REFS[:2]] == [("different", False)] * 2
+    assert found[REFS[0]].note != found[REFS[1]].note
+
+
+def test_a_partition_that_failed_after_a_taint_has_lost_its_rows(sales: PublishedWorld) -> None:
+    before = sales.build(DAYS[0], {"id": [1]})
+    sales.taint(REFS[0])
+    sales.fail_after_writing(DAYS[0], {"id": [2]})
+
+    found = compared(sales)[REFS[0]]
+
+    assert (found.outcome, found.a, found.b) == ("removed", before, None)
+
+
 def test_a_partition_whose_files_are_gone_has_a_note_and_stops_nobody(sales: PublishedWorld) -> None:
     for day in DAYS[:2]:
         first = sales.build(day, {"id": [1]})
