@@ -216,11 +216,11 @@ UNUSED = 12345
 }
 #: Equal in every version of Python.
 DIGESTS = {
-    "orders": "tree-1:294615748616036dbc02048c86f6321a",
-    "doubled": "tree-1:93a6ad6ac900bc3b6e9c489d59cac745",
-    "shortened": "tree-1:c6569b33981ad08961ac430f213a27eb",
-    "made": "tree-1:01b78dcd601f4150e7af02d4d2a85066",
-    "matched": "tree-1:b986d3a46fcb38ad24809cd93087bdf0",
+    "orders": "tree-1:f3303ec549a2c0353383d11c1fcc8417",
+    "doubled": "tree-1:a4e27195f0bb0d3a9618ae0b414887eb",
+    "shortened": "tree-1:6266f24c7a1492ce1092b677716b936f",
+    "made": "tree-1:31d09b4e9134c81ea3be92111edb2e60",
+    "matched": "tree-1:0981921f133183adc1f407b56c969c56",
 }
 
 

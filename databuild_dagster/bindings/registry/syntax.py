@@ -8,6 +8,7 @@ name is in a string of the function: pandas, DuckDB and others find such a local
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,11 +50,9 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "UnaryOp": ("op", "operand"),
     "IfExp": ("test", "body", "orelse"),
     "Dict": ("keys", "values"),
-    "Set": ("elts",),
     "Await": ("value",),
     "Yield": ("value",),
     "YieldFrom": ("value",),
-    "Compare": ("left", "ops", "comparators"),
     "Call": ("func", "args", "keywords"),
     "keyword": ("arg", "value"),
     "Subscript": ("value", "slice"),
@@ -70,6 +69,10 @@ _OPERATORS: Final = (ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _WORD: Final = re.compile(r"[^\W\d]\w*")
+#: Among the attributes of a tree: it makes a set, whose order differs between processes.
+SETS: Final = "{set}"
+#: Letters of a constant that is written as it is.
+_LONG: Final = 1000
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -81,7 +84,8 @@ class UnknownSyntax(Exception):
 class Reference(NamedTuple):
     """A name from outside of a tree, with the attributes that follow it: `helpers.clean`."""
 
-    #: "name" for a global or a builtin, "closure" for a variable of an enclosing function, "import" for a module.
+    #: "name" for a global or a builtin, "closure" for a variable of an enclosing function, "import" for a module or a name of it,
+    #: "from" for an import of a name alone.
     kind: str
     name: str
     attributes: tuple[str, ...] = ()
@@ -105,26 +109,26 @@ class _Scope:
         self.names: dict[str, str] = {}
         #: Names of `global` and `nonlocal`, to the word.
         self.declared: dict[str, str] = {}
-        #: Names that an import of the scope binds, to the dotted names of modules and attributes.
-        self.imported: dict[str, str] = {}
+        #: Names that imports of the scope bind, to the dotted names of modules and attributes.
+        self.imported: dict[str, list[str]] = {}
 
 
-def tree_of(nodes: Iterable[ast.AST]) -> Tree:
-    """The tree of statements or expressions. Raises `UnknownSyntax`."""
+def tree_of(nodes: Iterable[ast.AST], closure: Iterable[str] = ()) -> Tree:
+    """The tree of statements or expressions, with variables of enclosing functions. Raises `UnknownSyntax`."""
     nodes = list(nodes)
-    writer = _Writer((), _words(nodes))
+    writer = _Writer(closure, _words(nodes))
     for node in nodes:
         writer.write(node)
     return writer.tree()
 
 
-def tree_of_function(node: Def | ast.Lambda, closure: Iterable[str], *, is_inner: bool) -> Tree:
-    """The tree of a function without its decorators, and without defaults if an enclosing function evaluates them.
+def tree_of_function(node: Def | ast.Lambda, closure: Iterable[str], words: Iterable[str] = ()) -> Tree:
+    """The tree of a function without its decorators and defaults.
 
-    `closure` are its variables of enclosing functions. Raises `UnknownSyntax`.
+    `closure` are its variables of enclosing functions, `words` are of texts that it finds elsewhere. Raises `UnknownSyntax`.
     """
-    writer = _Writer(closure, _words([node]))
-    writer.function(node, has_decorators=False, has_defaults=not is_inner)
+    writer = _Writer(closure, _words([node]).union(words))
+    writer.function(node, is_alone=True)
     return writer.tree()
 
 
@@ -150,14 +154,22 @@ def _words(nodes: Iterable[ast.AST]) -> set[str]:
             continue
         if isinstance(node, ast.Constant):
             if isinstance(node.value, str):
-                found.update(_WORD.findall(node.value))
+                found.update(words_of(node.value))
             continue
         left += ast.iter_child_nodes(node)
     return found
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text, each of which may be the name of a local."""
+    return _WORD.findall(text)
+
+
 def constant_text(value: object) -> str:
-    """The text of a constant of the source, with its type: 1, 1.0 and True differ."""
+    """The text of a constant of the source, with its type: 1, 1.0 and True differ. A long one is hashed."""
+    if isinstance(value, str | bytes) and len(value) > _LONG:
+        raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        return f"{type(value).__name__}:{len(value)}:{hashlib.sha256(raw).hexdigest()}"
     text = hex(value) if type(value) is int else repr(value)
     return f"{type(value).__name__}:{len(text)}:{text}"
 
@@ -231,10 +243,10 @@ class _Writer:
 
     def _refer(self, name: str, attributes: tuple[str, ...]) -> None:
         if self._text_of(name) is not None:
-            module = self._imported(name)
-            if module is not None:
+            modules = self._imported(name)
+            for module in modules:
                 self._note(Reference("import", module, attributes))
-            else:
+            if not modules:
                 self.attributes.update(attributes)
         else:
             self._note(Reference("closure" if name in self._closure else "name", name, attributes))
@@ -242,13 +254,13 @@ class _Writer:
     def _note(self, reference: Reference) -> None:
         self.references[reference] = self.references.get(reference, True) and self._is_annotation
 
-    def _imported(self, name: str) -> str | None:
+    def _imported(self, name: str) -> list[str]:
         scope = self._scope
         while scope is not None:
             if name in scope.names:
-                return scope.imported.get(name)
+                return scope.imported.get(name, [])
             scope = scope.parent
-        return None
+        return []
 
     def _write_name(self, node: ast.Name) -> None:
         self._refer(node.id, ())
@@ -337,9 +349,12 @@ class _Writer:
 
     def _bound_import(self, name: str, module: str) -> None:
         if self._scope is not None:
-            self._scope.imported[name] = module
+            self._scope.imported.setdefault(name, []).append(module)
+            if self._scope.kind == "class":
+                # The methods find it as an attribute of the class.
+                self._note(Reference("import", module))
         if ":" in module:
-            self._note(Reference("import", module))
+            self._note(Reference("from", module))
 
     def _write_excepthandler(self, node: ast.ExceptHandler) -> None:
         self.out.append("(ExceptHandler")
@@ -383,13 +398,12 @@ class _Writer:
     def _write_lambda(self, node: ast.Lambda) -> None:
         self.function(node)
 
-    def function(self, node: Def | ast.Lambda, *, has_decorators: bool = True, has_defaults: bool = True) -> None:
+    def function(self, node: Def | ast.Lambda, *, is_alone: bool = False) -> None:
         args = node.args
         self.out.append(f"({type(node).__name__} {getattr(node, 'name', '')}")
         params = getattr(node, "type_params", [])
-        if has_decorators and not isinstance(node, ast.Lambda):
-            self.write(node.decorator_list)
-        if has_defaults:
+        if not is_alone:
+            self.write(getattr(node, "decorator_list", []))
             self.write(args.defaults)
             self.write(args.kw_defaults)
         with self._within("function"):
@@ -439,10 +453,30 @@ class _Writer:
                 self.write(body)
         self.out.append(")")
 
+    def _write_compare(self, node: ast.Compare) -> None:
+        # Whether a set has a value depends on no order.
+        before = self.attributes
+        only_asked = all(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+        self.out.append("(Compare")
+        self.write(node.left)
+        self.write(node.ops)
+        self.attributes = set()
+        self.write(node.comparators)
+        is_set = only_asked and all(isinstance(one, ast.Set) for one in node.comparators)
+        self.attributes = before | (self.attributes - {SETS} if is_set else self.attributes)
+        self.out.append(")")
+
+    def _write_set(self, node: ast.Set) -> None:
+        self.attributes.add(SETS)
+        self.out.append("(Set")
+        self.write(node.elts)
+        self.out.append(")")
+
     def _write_listcomp(self, node: ast.ListComp) -> None:
         self._comprehension(node, [node.elt])
 
     def _write_setcomp(self, node: ast.SetComp) -> None:
+        self.attributes.add(SETS)
         self._comprehension(node, [node.elt])
 
     def _write_generatorexp(self, node: ast.GeneratorExp) -> None:

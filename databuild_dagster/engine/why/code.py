@@ -7,7 +7,7 @@ import msgspec
 
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
 from databuild_dagster.model.events import DatasetRegistered, names_of
-from databuild_dagster.model.wording import counted, few_of
+from databuild_dagster.model.wording import counted, few_of, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
@@ -45,8 +45,10 @@ class OtherCode(msgspec.Struct, frozen=True):
         """A sentence for a plan."""
         said = []
         if self.partitions:
+            built = "may have built" if self.unknown else "built"
             why = f": {few_of(self.changes)}" if self.changes else ""
-            said.append(f"other code built {counted(self.partitions, 'live partition')}{why}; --fresh builds again")
+            again = f"databuild build --fresh {typed(self.asset)} builds again"
+            said.append(f"other code {built} {counted(self.partitions, 'live partition')}{why}; {again}")
         if self.unknown:
             said.append(f"its code is unknown, because {few_of(self.unknown)}; a code_version names it")
         return f"{self.asset}: {'; '.join(said)}."
