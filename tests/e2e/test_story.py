@@ -55,9 +55,9 @@ def test_from_the_red_cell_to_the_repair_it_is_at_most_five_clicks(shop: Shop) -
     with running_chromium() as chromium:
         page = chromium.new_page()
         page.set_default_timeout(MAX_PAGE_SECONDS * 1000)
-        page.goto(f"{shop.pages}/assets")
+        page.goto(f"{shop.pages}/calendar?dataset=week")
         clicks = Clicks(page)
-        clicks.cell(f"{WEEK}: upstream failed")
+        clicks.cell(f"{WEEK.partition('@')[2]}: upstream failed")
         page.get_by_text(f"needs {CAUSE}, which failed").first.wait_for()
         clicks.link(CAUSE)
         page.get_by_text("could not convert string to float").first.wait_for()
@@ -68,8 +68,8 @@ def test_from_the_red_cell_to_the_repair_it_is_at_most_five_clicks(shop: Shop) -
         page.get_by_text("Done: ").first.wait_for()
 
         shop.wait_for("Live", CAUSE, WEEK)
-        page.goto(f"{shop.pages}/assets")
-        page.get_by_label(f"{WEEK}: live").wait_for()
+        page.goto(f"{shop.pages}/calendar?dataset=week")
+        page.get_by_label(f"{WEEK.partition('@')[2]}: live").wait_for()
 
     assert clicks.n <= MAX_CLICKS
     rows = shop.ask("sample", ref=CAUSE)
