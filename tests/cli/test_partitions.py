@@ -135,5 +135,5 @@ def test_of_many_lines_the_worst_are_printed_with_the_counts_of_all(
 
     assert [line.split()[0] for line in lines[1:3]] == [OTHER_DAY, DAY]
     assert lines[3:] == [
-        "These are the worst 2 of 3 lines: 1 Failed, 1 Live, 30 missing. --list prints all; --state and a RANGE fewer."
+        "These are the worst 2 of 3 lines: 1 failed, 1 live, 30 missing. --list prints all; --state and a RANGE fewer."
     ]
