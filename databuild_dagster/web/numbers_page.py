@@ -34,7 +34,7 @@ HEIGHT: Final = 200
 
 
 class Point(msgspec.Struct, frozen=True):
-    """A partition, or several that follow one another; the numbers are null if none of them has the number."""
+    """One partition or several consecutive partitions; `least`, `median` and `most` are null if no partition has the number."""
 
     first: Ref
     last: Ref

@@ -28,7 +28,7 @@ _TAGS: Final = (SPARK_CONFIG_TAG,)
 
 
 def made_with(context: AssetExecutionContext, dataset: DatasetSpec | None) -> MadeWith:
-    """The provenance of a step that builds the dataset, perhaps with others; None for a step that builds nothing."""
+    """The provenance of a step that builds `dataset`, alone or with other datasets; a step without a dataset has no code."""
     code = dataset.code if dataset else UNSET
     return MadeWith(
         code=dataset.code_text if dataset else None,

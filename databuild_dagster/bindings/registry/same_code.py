@@ -695,7 +695,7 @@ class _Follower:
             self._uses([name])
 
     def _is_code(self, value: Any) -> bool:
-        """Whether a value is a function, class or module: these are found by value, all others by their statements."""
+        """Whether a value is a function, class or module, which is found by value; any other value is found by its statements."""
         value = self._reader.unwrapped(value)
         if isinstance(value, FunctionType):
             return self._reader.is_of_project(value.__code__.co_filename, value.__module__ or "")
