@@ -22,7 +22,7 @@ import sysconfig
 from abc import ABCMeta
 from bisect import bisect_left
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial, partialmethod, wraps
 from types import (
@@ -58,6 +58,8 @@ MAX_PARTS: Final = 100
 MAX_REASONS: Final = 5
 #: Files in memory.
 MAX_SOURCES: Final = 200
+#: Modules whose changes are in memory.
+MAX_MODULES: Final = 20_000
 #: Values inside a value.
 MAX_VALUES: Final = 100_000
 MAX_DEPTH: Final = 50
@@ -150,7 +152,10 @@ class CodeReader:
         self._parts: dict[Any, _Part] = {}
         self._left: list[Callable[[], None]] = []
         self._n_modules = 0
-        self._loaded: list[ModuleType] = []
+        #: By the id of a module's names; "" for any name of it.
+        self._changed_names: set[tuple[int, str]] = set()
+        #: By the id of a value: the value, so that the id stays its own, and the names under which code changes it.
+        self._changed_values: dict[int, tuple[Any, list[tuple[int, str]]]] = {}
 
     def code_of(self, function: Callable[..., Any], settings: Mapping[str, Any] | None = None) -> Code:
         """The code of a function, with `settings` of its declaration that decide what it returns. Raises nothing."""
@@ -201,33 +206,35 @@ class CodeReader:
 
     def is_changed(self, value: Any, name: str, names: Mapping[str, Any]) -> bool:
         """Whether code other than the statements of its module may change a value of a name."""
-        for module in self._modules():
-            source = self.source_of_module(module)
-            own = vars(module) is names
-            for root, first, is_in_function in source.changes if source else ():
-                if own and root == name and is_in_function:
-                    return True
-                found = vars(module).get(root)
-                if isinstance(found, ModuleType) and vars(found) is names:
-                    if first in (name, ""):
-                        return True
-                elif found is value and (root != name or not own) and type(value) not in _PLAIN:
-                    return True
-        return False
-
-    def _modules(self) -> list[ModuleType]:
-        """The modules of the project that are loaded."""
         if self._n_modules != len(sys.modules):
             self._n_modules = len(sys.modules)
-            loaded: list[tuple[str, Any]] = list(sys.modules.items())
-            self._loaded = [
-                module
-                for name, module in loaded
-                if isinstance(module, ModuleType)
-                and isinstance(path := vars(module).get("__file__"), str)
-                and self.is_of_project(path, name)
-            ]
-        return self._loaded
+            self._find_changes()
+        own = id(names)
+        if not self._changed_names.isdisjoint(((own, name), (own, ""))):
+            return True
+        _, places = self._changed_values.get(id(value), (None, ()))
+        return any(place != (own, name) for place in places)
+
+    def _find_changes(self) -> None:
+        """Find what the loaded modules of the project change."""
+        self._changed_names.clear()
+        self._changed_values.clear()
+        loaded: list[tuple[str, Any]] = list(sys.modules.items())
+        for module_name, module in loaded:
+            if not isinstance(module, ModuleType):
+                continue
+            path = vars(module).get("__file__")
+            if not isinstance(path, str) or not self.is_of_project(path, module_name):
+                continue
+            own = id(vars(module))
+            for root, first, is_in_function in _changes_of(path, module.__name__, _stat_of(path)):
+                if is_in_function:
+                    self._changed_names.add((own, root))
+                found = vars(module).get(root)
+                if isinstance(found, ModuleType):
+                    self._changed_names.add((id(vars(found)), first))
+                elif type(found) not in _PLAIN:
+                    self._changed_values.setdefault(id(found), (found, []))[1].append((own, root))
 
     # The graph of parts.
 
@@ -285,13 +292,7 @@ class CodeReader:
 
     def source_of(self, path: str | None, name: str = "") -> _Source | None:
         """The source of a file, None if there is none."""
-        if path is None:
-            return None
-        try:
-            found = None if path.startswith("<") else os.stat(path)
-        except OSError:
-            found = None  # A cell of a notebook has a file that is not written.
-        return _source(path, name, found and (found.st_mtime_ns, found.st_size, found.st_ino))
+        return None if path is None else _source(path, name, _stat_of(path))
 
     def source_of_module(self, module: ModuleType | None) -> _Source | None:
         return self.source_of(getattr(module, "__file__", None), module.__name__ if module else "")
@@ -469,6 +470,14 @@ class _Source:
         return None
 
 
+def _stat_of(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = None if path.startswith("<") else os.stat(path)
+    except OSError:
+        return None  # A cell of a notebook has a file that is not written.
+    return found and (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
 @lru_cache(maxsize=MAX_SOURCES)
 def _source(path: str, name: str, stat: object) -> _Source | None:
     """A changed file, whose `stat` differs, is read again; then the loaded code is not its."""
@@ -481,6 +490,13 @@ def _source(path: str, name: str, stat: object) -> _Source | None:
         return _Source(path, text, name) if text or stat else None
     except (OSError, SyntaxError, UnicodeError, ValueError):
         return None
+
+
+@lru_cache(maxsize=MAX_MODULES)
+def _changes_of(path: str, name: str, stat: object) -> Set[tuple[str, str, bool]]:
+    """What the code of a file changes. All modules of a project are asked, and their trees would fill the memory."""
+    source = _source(path, name, stat)
+    return source.changes if source else frozenset()
 
 
 def _place_of(code: CodeType) -> tuple[int, int]:
