@@ -28,6 +28,8 @@ from tests.support.command_lines import why_not_typed
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HOW_TO = ROOT / "docs" / "how-to"
+#: The project that docs/how-to/migrate-a-project.md migrates.
+BEFORE, AFTER = (ROOT / "examples" / "migrate" / name for name in ("before.py", "after.py"))
 #: One process, the start of its Spark included; beside forty busy processes it took 300.
 MAX_SECONDS = 540
 #: The Spark of the project that is migrated.
@@ -309,7 +311,7 @@ def module_of(text: str, path: Path) -> Any:
 
 def test_the_report_on_the_project_of_a_page_names_the_lines_of_its_diff(project: Project) -> None:
     page = HOW_TO / "migrate-a-project.md"
-    before, after = blocks(page, "python")
+    before, after = BEFORE.read_text(), AFTER.read_text()
     dg.Definitions.validate_loadable(module_of(before, project.folder / "theirs.py").defs)
     project.define(before)
 
@@ -342,7 +344,7 @@ def test_the_report_on_the_project_of_a_page_names_the_lines_of_its_diff(project
 def test_the_project_of_a_page_builds_after_the_changes_of_its_report(project: Project, spark_home: str) -> None:
     """On the server of the test run: the project's own resource opens a JVM, in which no client may be."""
     page = HOW_TO / "migrate-a-project.md"
-    after = blocks(page, "python")[1]
+    after = AFTER.read_text()
     assert after.count(OF_THE_PROJECT) == 1
     project.define(after.replace(OF_THE_PROJECT, ""))
     project.make_home()
@@ -365,7 +367,7 @@ def test_the_project_of_a_page_builds_after_the_changes_of_its_report(project: P
 @pytest.mark.timeout(600)
 def test_the_project_of_a_page_builds_with_its_own_spark_in_its_own_process(project: Project) -> None:
     page = HOW_TO / "migrate-a-project.md"
-    project.define(blocks(page, "python")[1])
+    project.define(AFTER.read_text())
     project.make_home()
 
     done = subprocess.run(
