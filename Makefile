@@ -55,7 +55,7 @@ demo: $(EXAMPLE) ## the main job, on real data: build a month of flights on Spar
 	@EXAMPLE_SPARK=$(SPARK) sh tools/demo.sh $(REF)
 
 lots-demo: .venv/.example-shared #: flights that arrive as files, late and missing ones among them: lots, arcs and gaps
-	@sh tools/lots_demo.sh
+	@sh examples/flights/lots_demo.sh
 
 ui: $(EXAMPLE) ## open Dagster on what the demo built
 	@EXAMPLE_SPARK=$(SPARK) $(BIN)/databuild dev

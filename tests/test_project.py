@@ -14,7 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-import nycflights
+from examples.flights import nycflights
 from tools.parts import MISSION, PARTS
 
 ROOT = Path(__file__).parent.parent
