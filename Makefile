@@ -153,11 +153,12 @@ matrix-ci: $(READY) #: the rows of versions that CI tries
 mutations: $(READY) #: take out each guard of a list and see a test fail (ARGS="--only lot" for some)
 	$(BIN)/python -m tests.mutations $(ARGS)
 
-check: $(READY) ## everything CI will ask: ruff, mypy strict, the import contracts
+check: $(READY) ## everything CI will ask: ruff, mypy strict, the import contracts, the prose of the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.prose
 
 format: $(READY) #: let ruff put the code in order
 	$(BIN)/ruff check --fix .
