@@ -1,1 +1,4 @@
-"""Two examples of projects: `flights`, which `definitions.py` at the top deploys, and `penguins`, a project with its own folder."""
+"""Projects to read: `flights` is deployed by `definitions.py` at the top, and `penguins` is a project in a folder of its own.
+
+`adopt` and `migrate` are projects of the pages that take over an asset and migrate a project.
+"""
