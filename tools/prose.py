@@ -21,9 +21,6 @@ QUOTES: Final = Path("docs/house-style.md")
 GENERATED: Final = "docs/reference"
 FOLDERS: Final = ("docs", "changes", "examples", "deploy", "distributions", "tests", ".github")
 
-#: Pages that are older than this check. Mend one, and take it out: its faults are printed and do not count.
-OLDER: Final = ("docs/decisions", "docs/performance.md", "docs/rules")
-
 #: What no sentence has, and what to write.
 WORDS: Final = {
     r"by and by|for ever|anew": "name the time or the number",
@@ -101,13 +98,8 @@ def main() -> int:
     named = {Path(name).resolve() for name in sys.argv[1:]}
     checked = [page for page in pages() if not named or page in named]
     found = [fault for page in checked for fault in faults(page.relative_to(ROOT), page.read_text(encoding="utf-8"))]
-    counting = [fault for fault in found if not any(fault.page.is_relative_to(older) for older in OLDER)]
-    print("\n".join(f"{fault}" if fault in counting else f"{fault} (older)" for fault in found))
-    print(
-        f"Prose: {len(checked)} pages, {len(counting)} faults"
-        + f", {len(found) - len(counting)} older" * (found != counting)
-    )
-    return 1 if counting else 0
+    print("\n".join([*map(str, found), f"Prose: {len(checked)} pages, {len(found)} faults"]))
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
