@@ -108,7 +108,9 @@ def test_the_json_has_all_that_the_text_has(tmp_path: Path) -> None:
 
 
 def test_a_reason_of_several_assets_is_said_once(tmp_path: Path) -> None:
-    assets = "".join(f'@dg.asset(io_manager_key="files")\ndef {name}() -> pd.DataFrame:\n    return 1\n' for name in "abc")
+    assets = "".join(
+        f'@dg.asset(io_manager_key="files")\ndef {name}() -> pd.DataFrame:\n    return 1\n' for name in "abc"
+    )
     (tmp_path / "project.py").write_text(f"import dagster as dg\nimport pandas as pd\n{assets}")
 
     report = migrate(tmp_path).out
