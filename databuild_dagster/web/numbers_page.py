@@ -150,7 +150,8 @@ def drawn(found: dict[str, Any]) -> list[Column]:
 
 
 def _height(found: dict[str, Any], number: float) -> float:
-    bottom, top = min(found["least"], 0), max(found["most"], 0)
+    bottom: float = min(found["least"], 0)
+    top: float = max(found["most"], 0)
     return HEIGHT * (top - number) / (top - bottom or 1)
 
 
