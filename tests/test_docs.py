@@ -454,7 +454,7 @@ def test_the_table_of_the_context_names_members_that_exist() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "n_lines"),
-    [("trust", 6), ("pause", 9), ("deadlines", 3), ("clean-up", 9), ("erase", 5), ("operations", 5)],
+    [("trust", 13), ("deadlines", 3), ("clean-up", 9), ("erase", 5), ("operations", 5)],
 )
 def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, spark_project: Project) -> None:
     page = HOW_TO / f"{name}.md"
@@ -490,7 +490,7 @@ def test_the_page_for_the_engineer_on_call_leads_to_the_cause(project: Project) 
 def test_the_commands_of_the_page_on_upgrading_go_well(project: Project) -> None:
     project.make_home()
 
-    for line in lines(HOW_TO / "upgrading.md"):
+    for line in lines(HOW_TO / "versions.md"):
         project.run(line)
 
 
