@@ -36,7 +36,7 @@ def test_a_failure_is_named_with_its_reason_and_what_waits_and_its_command_opens
     assert first_failures(world.engine, ["year", "month"]) is None
 
 
-def test_refs_that_failed_alike_are_named_together_with_all_that_waits_for_any_of_them(make_world):
+def test_refs_that_failed_alike_are_named_together_with_all_that_waits(make_world):
     world = make_world(dataset("day", keys=KEYS), dataset("month"))
     world.miss("month", *DAYS[:4])
     for day, key in zip(DAYS[:3], KEYS, strict=False):
@@ -52,7 +52,7 @@ def test_refs_that_failed_alike_are_named_together_with_all_that_waits_for_any_o
     ]
 
 
-def test_beside_a_table_of_the_failed_refs_only_failures_with_refs_behind_them_are_repeated(make_world):
+def test_beside_a_table_only_failures_with_refs_behind_them_are_repeated(make_world):
     world = make_world(dataset("day", keys=KEYS), dataset("month"))
     world.miss("month", DAYS[0])
     for day in DAYS[:2]:
