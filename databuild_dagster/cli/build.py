@@ -179,11 +179,14 @@ def opened_workshop(where: Where, *, at_once: int | None = 1, watch: LoadWatch |
 
     Raises what loading raises.
     """
-    # Arrow's own allocator keeps what was freed: 50 MB of the example's year. It reads this when it is imported.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     instance = the_instance()
     with watch or nullcontext():
         locations = load_deployed(where)
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
+        import pyarrow as pa
+
+        # Arrow's own allocator keeps what was freed: 50 MB of the example's year.
+        pa.set_memory_pool(pa.system_memory_pool())
     workshop = Workshop.opened(instance, locations, at_once=at_once)
     warn(workshop.warnings)
     return workshop
