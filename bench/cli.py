@@ -61,7 +61,7 @@ COMMANDS: dict[tuple[str, ...], float | None] = {
 }
 WAITING = "report@2024-01-08"
 #: The rows of the table `plans`.
-PLANS = {
+PLANS: dict[str, tuple[str, ...]] = {
     "`explain` of a wanted ref that waits": ("explain", WAITING),
     "`plan`": ("plan", "report@2024-01-07"),
     "`plan -f definitions.py`, after a build of the same options": (
