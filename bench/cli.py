@@ -104,8 +104,8 @@ def plans(before: Path, rounds: int) -> None:
         for folder, code in projects.values():
             folder.mkdir()
             make_project(folder, code)
-            for words in (("want", "create", WAITING), ("build", "-f", "definitions.py", REF)):
-                seconds_of(databuild(*words), folder, code)
+            for before_all in (("want", "create", WAITING), ("build", "-f", "definitions.py", REF)):
+                seconds_of(databuild(*before_all), folder, code)
         for _ in range(rounds):
             for name, words in PLANS.items():
                 for turn, (folder, code) in projects.items():
