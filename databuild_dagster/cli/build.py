@@ -179,14 +179,12 @@ def opened_workshop(where: Where, *, at_once: int | None = 1, watch: LoadWatch |
 
     Raises what loading raises.
     """
+    from databuild_dagster.warehouse.files import keep_no_freed_memory
+
     instance = the_instance()
     with watch or nullcontext():
         locations = load_deployed(where)
-    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
-        import pyarrow as pa
-
-        # Arrow's own allocator keeps what was freed: 50 MB of the example's year.
-        pa.set_memory_pool(pa.system_memory_pool())
+    keep_no_freed_memory()
     workshop = Workshop.opened(instance, locations, at_once=at_once)
     warn(workshop.warnings)
     return workshop
