@@ -115,7 +115,9 @@ def plan(
     from databuild_dagster.warehouse.layout import Warehouse
 
     with opened(instance, home) as place:
-        annotated = place.ask(lambda: plan_of(place.engine, place.refs(refs, only), place.instance), definitions)
+        annotated = place.ask(
+            lambda: plan_of(place.engine, place.refs(refs, only), place.instance, is_provided=True), definitions
+        )
         warehouse = Warehouse(warehouse_of(place.instance))
         return Answer(annotated, plan_screen(annotated, planned_reads(place.engine.queries, warehouse, annotated)))
 

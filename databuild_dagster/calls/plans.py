@@ -1,6 +1,7 @@
 """The plan of a build as JSON has it (rules 8.6, 15)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Observation
 from databuild_dagster.engine.why.code import OtherCode
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, PlannedLaunch, annotate
+from databuild_dagster.feature import rows
 from databuild_dagster.model.plan import MAX_PLANNED_REFS
 from databuild_dagster.model.plan import plan as job_graph
 from databuild_dagster.model.refs import Ref
@@ -56,14 +58,26 @@ class Plan(msgspec.Struct, frozen=True):
     other_code: Sequence[OtherCode]
 
 
-def plan_of(engine: Engine, refs: Sequence[Ref], instance: Any, *, most_refs: int = MAX_PLANNED_REFS) -> AnnotatedPlan:
+def plan_of(
+    engine: Engine, refs: Sequence[Ref], instance: Any, *, most_refs: int = MAX_PLANNED_REFS, is_provided: bool = False
+) -> AnnotatedPlan:
     """The plan of a build, with foreign refs as the Dagster instance has them now.
+
+    With `is_provided`, instances without a build are recorded first, as a build does it.
 
     Raises what a want for the refs is refused with, `CyclicInputs` and `PlanTooLarge`.
     """
+    why_built: dict[Ref, str] = {}
+    for provide in rows(lambda feature: feature.provides) if is_provided else ():
+        why_built |= provide(engine, refs).why_built
     datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
     graph = job_graph(refs, datasets, engine.catalog, most_refs=most_refs)
-    return annotate(engine, graph, _LateForeign(instance))
+    annotated = annotate(engine, graph, _LateForeign(instance))
+    verdicts = {
+        ref: verdict._replace(reason=why_built.get(ref, verdict.reason)) if verdict.action is Action.BUILD else verdict
+        for ref, verdict in annotated.verdicts.items()
+    }
+    return replace(annotated, verdicts=verdicts)
 
 
 class _LateForeign(NamedTuple):

@@ -29,6 +29,7 @@ from databuild_dagster.cli.process import (
     heed_interrupts,
     replace_what_streams_cannot_show,
 )
+from databuild_dagster.data.environment import ENVIRONMENT_VARIABLE
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import traceback_of
@@ -144,7 +145,8 @@ def with_features() -> Sections:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__)
-def cli() -> None:
+@click.option("--env", "environment", metavar="NAME", help="Work in an environment; DATABUILD_ENV is the same.")
+def cli(environment: str | None) -> None:
     """Build partitions that are wanted, and show what built them.
 
     Every command works on the Dagster instance of DAGSTER_HOME, or of .dagster_home in the project, and takes -m, -f
@@ -152,6 +154,8 @@ def cli() -> None:
     With --json, stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed, a check found something, or stdout
     could not be written, 2 refused or bad usage, 75 the database was away or busy, 130 interrupted by Ctrl-C or SIGTERM.
     """
+    if environment is not None:
+        os.environ[ENVIRONMENT_VARIABLE] = environment
 
 
 def main(arguments: list[str] | None = None) -> None:

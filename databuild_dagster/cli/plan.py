@@ -42,7 +42,7 @@ def plan(selection: Selection, where: Where, as_json: bool) -> None:
     engine = the_engine()
 
     def annotated_plan() -> AnnotatedPlan:
-        return plan_of(engine, selection.refs(engine.queries), HomeInstance())
+        return plan_of(engine, selection.refs(engine.queries), HomeInstance(), is_provided=True)
 
     annotated = with_definitions(annotated_plan, where, lambda: engine)
     reads = list(planned_reads(engine.queries, Warehouse(the_warehouse()), annotated))

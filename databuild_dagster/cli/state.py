@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from databuild_dagster.data.dynamic_keys import dynamic_keys
+from databuild_dagster.data.environment import ENVIRONMENT_VARIABLE
 from databuild_dagster.data.home import HOME_VARIABLE, check_writable, store_url_of_home, the_home, warehouse_of_home
 from databuild_dagster.engine.log_time import clock_is_behind
 from databuild_dagster.store.errors import LogWentBack
@@ -39,7 +40,7 @@ def home_to_write() -> Path:
 def dagster_home() -> Path:
     """The home, made and put into the environment when the project's own is used. Raises `BadHome`."""
     home, is_new = the_home()
-    if not os.environ.get(HOME_VARIABLE):
+    if not os.environ.get(HOME_VARIABLE) or os.environ.get(ENVIRONMENT_VARIABLE):
         os.environ[HOME_VARIABLE] = str(home)
     if is_new:
         shown = shlex.quote(str(home))

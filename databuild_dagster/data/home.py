@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import yaml
 
+from databuild_dagster.data.environment import ENVIRONMENT_VARIABLE, environment_of, home_of
 from databuild_dagster.model.wording import is_utf8, one_line
 from databuild_dagster.store.errors import StoreInMemory
 
@@ -74,7 +75,34 @@ def expanded(path: str | Path) -> Path:
 
 
 def named_home() -> Path | None:
-    """The home that DAGSTER_HOME names, None if it is not set. Raises `BadHome`."""
+    """The home that DAGSTER_HOME names, or that of the environment in DATABUILD_ENV; None if neither is set. Raises `BadHome`."""
+    name = os.environ.get(ENVIRONMENT_VARIABLE)
+    return _home_of_variable() if not name else _environment_home(name)
+
+
+def base_home() -> Path:
+    """The home of the base: of DAGSTER_HOME, or of the project. The home need not exist yet. Raises `BadHome`."""
+    home = _home_of_variable() or project_home()
+    environment = environment_of(home)
+    return home if environment is None else Path(environment.base)
+
+
+def _environment_home(name: str) -> Path:
+    base = base_home()
+    if url_of_environment():
+        raise BadHome(
+            f"{ENVIRONMENT_VARIABLE} is {name}, and {DB_URL_VARIABLE} names a database, which would take the place of the "
+            f"environment's; unset one of them."
+        )
+    home = home_of(base, name)
+    if environment_of(home) is None:
+        raise BadHome(
+            f"The build state in {base} has no environment {one_line(name)}; `databuild env list` lists its environments."
+        )
+    return home
+
+
+def _home_of_variable() -> Path | None:
     value = os.environ.get(HOME_VARIABLE)
     if not value:
         return None
@@ -202,6 +230,8 @@ def warehouse_of_home(home: Path) -> str | None:
     """The default warehouse; None where dagster.yaml places storage, which only Dagster resolves."""
     if _configures_storage(home / "dagster.yaml"):
         return None
+    if (environment := environment_of(home)) is not None:
+        return environment.root
     return str(home.absolute() / WAREHOUSE_NAME)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from databuild_dagster.data.environment import environment_of
 from databuild_dagster.data.home import DATABASE_NAME
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.store.format import PLACE, STORE_ID
@@ -55,6 +56,8 @@ class Ownership:
     def _why_not(self, warehouse: Warehouse) -> str | None:
         if self.is_at_home(warehouse):
             return None
+        if self.is_of_base(warehouse):
+            return "this build state is an environment, which reads it and writes elsewhere"
         identity = self.identity
         if identity.id is None or identity.place is None:
             return "an older version made this build state, and no marker says which one owns the warehouse"
@@ -76,10 +79,16 @@ class Ownership:
         # A copy beside the store has another name.
         return inside and (os.path.basename(path) == DATABASE_NAME or self.identity.is_in_place)
 
+    def is_of_base(self, warehouse: Warehouse) -> bool:
+        """Whether the store is that of an environment, which has a different root (rule 16.1)."""
+        path = self._store.path
+        environment = None if path is None else environment_of(os.path.dirname(path))
+        return environment is not None and warehouse.root != Warehouse(environment.root).root
+
     def check(self, warehouse: Warehouse) -> None:
         """Check whether a build may write into a root; leaves no mark. Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`."""
         why, identity = self.why_not(warehouse), self.identity
-        may_be_first = identity.id is None or identity.is_in_place
+        may_be_first = (identity.id is None or identity.is_in_place) and not self.is_of_base(warehouse)
         if why is None or (may_be_first and marker_of(warehouse) is None):
             return
         # Another process of this store may have marked the root between the two looks.
@@ -129,7 +138,7 @@ def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collect
     """The roots outside the home, each with the reason if it cannot be taken over: it is in another home and not in `named`."""
     ownership, found = Ownership(store), []
     for warehouse in warehouses:
-        if ownership.is_at_home(warehouse):
+        if ownership.is_at_home(warehouse) or ownership.is_of_base(warehouse):
             continue
         home = None if warehouse.root in named else other_home(warehouse, store.path)
         marker = marker_of(warehouse)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -105,11 +105,20 @@ class Foreign(Protocol):
         """An observation for every ref."""
 
 
+class Provided(NamedTuple):
+    """The answer of a provider."""
+
+    #: The refs that became live by it.
+    live: Sequence[Ref]
+    #: Why refs, or inputs of their builds, have to be built.
+    why_built: Mapping[Ref, str]
+
+
 class Provider(Protocol):
     """Gives refs an instance without a build: adopted, borrowed or returned."""
 
-    def __call__(self, engine: Engine, refs: Sequence[Ref], /) -> Sequence[Ref]:
-        """Record an instance for each of `refs` that has an instance elsewhere; returns the refs that became live by it.
+    def __call__(self, engine: Engine, refs: Sequence[Ref], /) -> Provided:
+        """Record an instance for each of `refs`, or of the inputs of their builds, that has an instance elsewhere.
 
         Called for refs that would be built next, by each level of planning and by each claim, so it asks for many refs at once.
         """

@@ -134,7 +134,8 @@ def tick(this: Pass) -> TickReport:
         now = engine.now(head)
     with aside.guard("the Dagster runs that wait", kind=Subject.QUESTION):
         report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR, head=head.seq)
-    report.fired = fire_arcs(engine, ACTOR, aside, head=head.seq)
+    if this.fires_arcs:
+        report.fired = fire_arcs(engine, ACTOR, aside, head=head.seq)
     sources = [
         id for id, spec in datasets.items() if spec.kind is DatasetKind.SOURCE and spec.location == this.location
     ]

@@ -51,3 +51,5 @@ class Pass:
     serving: Collection[Ref] | None = None
     #: Asked for refs that would be built, before their inputs are missed.
     providers: Sequence[Provider] = ()
+    #: New instances of sources want lots; not in an environment (rule 16.5).
+    fires_arcs: bool = True

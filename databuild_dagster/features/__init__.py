@@ -16,4 +16,5 @@ BUILT_IN: Final = (
     "relocate",
     "outages",
     "health",
+    "environments",
 )

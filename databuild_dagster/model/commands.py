@@ -5,7 +5,16 @@ from typing import Annotated
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, Erasure, MadeWith, ManifestFact, RunSuccess
+from databuild_dagster.model.events import (
+    Arrival,
+    AsideFact,
+    Birth,
+    BufferedRun,
+    Erasure,
+    MadeWith,
+    ManifestFact,
+    RunSuccess,
+)
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.records import Asked
 from databuild_dagster.model.refs import Ref
@@ -326,6 +335,15 @@ class ArriveLots(Command, frozen=True, kw_only=True):
 
     arrivals: tuple[Arrival, ...]
     seen: dict[Ref, str | None] = {}
+
+
+class BorrowInstances(Command, frozen=True, kw_only=True):
+    """Record instances of the base, each as the canonical instance of its ref (rule 16.3).
+
+    A ref that is live or leased by now is left out, and an instance that this log has.
+    """
+
+    births: tuple[Birth, ...]
 
 
 class ChangeSetAside(Command, frozen=True, kw_only=True):

@@ -124,6 +124,8 @@ class CodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     unknown: tuple[str, ...] = ()
     #: Its functions, classes and constants, `clean in shop/cleaning.py`, each with a digest.
     parts: tuple[tuple[str, str], ...] = ()
+    #: What else decides the rows, by name: resources but Spark's, and the configuration of the run. No digest covers it.
+    settings: tuple[str, ...] = ()
 
 
 class DatasetSpec(msgspec.Struct, frozen=True):

@@ -364,6 +364,27 @@ class LotArrived(Fact, frozen=True, tag="LotArrived"):
     arrivals: tuple[Arrival, ...]
 
 
+class Birth(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An instance of a different log as it was made there: its uuid follows from the job run and the ref (rule 2.2)."""
+
+    job_run_id: str
+    job: str
+    ref: Ref
+    #: Input ref to the uuid that was read. This log may not have that instance.
+    inputs: dict[Ref, str] = {}
+    code_version: str | None = None
+    #: The digest of the code that built it (rule 4.7).
+    code: str | None = None
+    manifest: ManifestFact | None = None
+    origin: str | None = None
+
+
+class InstancesBorrowed(Fact, frozen=True, tag="InstancesBorrowed"):
+    """An environment uses instances of its base: the files stay in their places (rule 16.3)."""
+
+    births: tuple[Birth, ...]
+
+
 class ArcFiring(msgspec.Struct, frozen=True, omit_defaults=True):
     """An instance of a source has woken an arc, once."""
 
@@ -450,6 +471,7 @@ AnyFact = (
     | ManifestRemoved
     | RemovalFinished
     | LotArrived
+    | InstancesBorrowed
     | ArcFired
     | DatasetRegistered
     | SetAsideChanged

@@ -24,6 +24,8 @@ from databuild_dagster.model.states import (
 
 #: The stored time of an event that never comes, so that comparisons need no special case.
 NEVER = float("inf")
+#: The owner of a launch whose job runs are those of the base of an environment (rule 16.3).
+BORROWED = "borrowed"
 
 
 class DatasetRow(msgspec.Struct, gc=False):

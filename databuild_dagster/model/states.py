@@ -38,6 +38,8 @@ class InstanceCause(Label):
     BUFFERED = "buffered"
     #: LotArrived: data that came from outside, complete at once.
     ARRIVED = "arrived"
+    #: InstancesBorrowed: the base of an environment has it.
+    BORROWED = "borrowed"
     #: JobRunSucceeded, with a manifest that is complete or empty.
     SUCCEEDED = "succeeded"
     #: JobRunFailed or JobRunLost without a retry.
@@ -86,6 +88,7 @@ INSTANCE = Machine[InstanceState, InstanceCause](
     [
         Move(None, _IC.BUFFERED, _I.BUILDING, "a job run took the lease"),
         Move(None, _IC.ARRIVED, _I.LIVE, "another program's files were recorded, complete"),
+        Move(None, _IC.BORROWED, _I.LIVE, "an environment uses the instance of its base"),
         Move(_I.BUILDING, _IC.SUCCEEDED, _I.LIVE, "its manifest is complete, or empty on purpose"),
         Move(_I.BUILDING, _IC.GAVE_UP, _I.FAILED, "a hard failure, or the attempts are used up"),
         Move(_I.BUILDING, _IC.MISSED_UNBUILDABLE, _I.FAILED, "an input can never exist"),
@@ -266,6 +269,8 @@ class JobRunCause(Label):
     SKIPPED = "JobRunSkipped"
     #: Data that came from outside has a job run too, so that its instance has a uuid like any other (rule 4.2).
     ARRIVED = "LotArrived"
+    #: A job run of the base of an environment.
+    BORROWED = "InstancesBorrowed"
 
 
 _J, _JC = JobRunState, JobRunCause
@@ -276,6 +281,7 @@ JOB_RUN = Machine[JobRunState, JobRunCause](
         Move(None, _JC.BUFFERED, _J.QUEUED, "the orchestrator, or a claim, took its leases"),
         Move(None, _JC.SKIPPED, _J.SKIPPED, "all its refs are live already"),
         Move(None, _JC.ARRIVED, _J.SUCCEEDED, "another program built the data"),
+        Move(None, _JC.BORROWED, _J.SUCCEEDED, "it built data in the base of an environment"),
         Move(_J.QUEUED, _JC.STARTED, _J.RUNNING, "its launch began"),
         Move(_J.QUEUED, _JC.DEP_MISSED, _J.DEP_MISSED, "the orchestrator found inputs missing"),
         Move(_J.QUEUED, _JC.CANCELED, _J.CANCELED, "no open want is left for it"),

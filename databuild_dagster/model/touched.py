@@ -75,6 +75,9 @@ def touched_refs(event: e.Event) -> TouchedRefs:
             # Readers saw the rows of a compaction before.
             made = tuple(MadeInstance(lot.job_run_id, lot.ref, lot.manifest) for lot in arrivals if lot.same_as is None)
             return TouchedRefs(frozenset(lot.ref for lot in arrivals), published=made)
+        case e.InstancesBorrowed(births=births):
+            # Published in the base, and in no table or copy of the environment.
+            return TouchedRefs(frozenset(birth.ref for birth in births))
         case e.JobRunDepMissed(misses=misses, cycles=cycles):
             before = (ref for miss in misses for impact in miss.impacted for ref in impact.cycle)
             return TouchedRefs(

@@ -55,6 +55,7 @@ _EVENT_WORDS: Final = {
     "ManifestRemoved": "removed data",
     "RemovalFinished": "finished a removal",
     "LotArrived": "recorded files",
+    "InstancesBorrowed": "borrowed instances of the base",
     "ArcFired": "woke a subscriber",
     "DatasetRegistered": "registered",
     "SetAsideChanged": "set aside",

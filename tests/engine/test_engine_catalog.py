@@ -11,7 +11,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import Refused, UnknownPartition
-from databuild_dagster.model.events import Arrival, BufferedRun
+from databuild_dagster.model.events import Arrival, Birth, BufferedRun
 from tests.support.catalog import HERE, SmallCatalog, dataset
 from tests.support.world import COMPLETE
 
@@ -77,6 +77,7 @@ ASKING = {
     c.PausePartitions: lambda w: c.PausePartitions(refs=("sales@1",), reason="wrong"),
     c.RetryRefs: lambda w: c.RetryRefs(refs=("sales@1",)),
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="files@1", origin="outside"),)),
+    c.BorrowInstances: lambda w: c.BorrowInstances(births=(Birth(w.ids(), "sales", "sales@1", manifest=COMPLETE),)),
     c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="files@1", uuid=w.ids(), job_run_id=w.ids(), manifest=COMPLETE),
     c.FireArcs: fired,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.engine.judge import LEASE_SECONDS, Evidence
+from databuild_dagster.engine.ports import Provided
 from databuild_dagster.model.commands import RevertCanonical
 from databuild_dagster.model.states import InstanceState, JobRunState
 from tests.support.catalog import dataset
@@ -24,9 +25,9 @@ def returning(world, ref, uuid):
     def provide(engine, refs):
         asked.append(list(refs))
         if ref not in refs:
-            return []
+            return Provided([], {})
         world.handle(RevertCanonical(ref=ref, uuid=uuid, reason="the same code and the same inputs"))
-        return [ref]
+        return Provided([ref], {})
 
     return provide, asked
 

@@ -14,6 +14,7 @@ FEATURE_OF: Final = {
     "adopt": "lots",
     "admin publish": "tables",
     "diff": "compare",
+    "env": "environments",
     "erase": "erase",
     "gc": "clean",
     "health": "health",

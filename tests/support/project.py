@@ -209,6 +209,9 @@ class Project:
             # The command sets DAGSTER_HOME where nothing else does; this takes it back.
             patch.setenv("DAGSTER_HOME", "")
             patch.delenv("DAGSTER_HOME")
+            # The option --env sets it.
+            patch.setenv("DATABUILD_ENV", "")
+            patch.delenv("DATABUILD_ENV")
             given = {name: self.environment[name] for name in ("DAGSTER_HOME",) if name in self.environment}
             for name, value in (given | environment).items():
                 patch.setenv(name, value)

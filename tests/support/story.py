@@ -29,6 +29,7 @@ DATASETS: tuple[DatasetSpec, ...] = (
     *(dataset(f"source{number}") for number in range(8)),
     dataset("n"),
     dataset("plain", kind=DatasetKind.PLAIN),
+    dataset("borrowed"),
     DatasetSpec(
         asset="filtered",
         job="filtered",
@@ -62,6 +63,7 @@ def tell(world: World) -> None:
     _erasures(world)
     _time_goes_by(world)
     _arcs(world)
+    _borrowings(world)
     _meta_storage(world)
     _registrations(world)
     _set_aside(world)
@@ -277,6 +279,11 @@ def _arcs(world: World) -> None:
     world.live("source0")
     world.fire()
     _turn(world)
+
+
+def _borrowings(world: World) -> None:
+    """An instance of a base, with an input that is known and an input that is not."""
+    world.borrow("borrowed", source0=world.uuid("source0"), elsewhere=world.ids())
 
 
 def _meta_storage(world: World) -> None:

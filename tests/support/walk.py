@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import NotFound, Refused
-from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.events import Arrival, Birth, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, JobRunState, WantState
@@ -165,6 +165,12 @@ class Walk:
         ref, origin = self.rng.choice(self.refs), f"file:///drop/{self.rng.randint(1, 9)}"
         self.world.handle(c.ArriveLots(arrivals=(Arrival(job_run_id=self.world.ids(), ref=ref, origin=origin),)))
 
+    def borrow(self) -> None:
+        ref = self.rng.choice(self.refs)
+        inputs = {ref: seen.uuid for ref, seen in self.queries.canonical.of(self.some()).items() if seen.uuid}
+        birth = Birth(job_run_id=self.world.ids(), job=asset_of(ref), ref=ref, inputs=inputs, manifest=COMPLETE)
+        self.world.handle(c.BorrowInstances(births=(birth,)))
+
     def fire(self) -> None:
         self.world.fire()
 
@@ -208,6 +214,15 @@ STEPS: tuple[Callable[[Walk], None], ...] = (
     *[Walk.want, Walk.launch, Walk.succeed, Walk.miss] * 3,
     *[Walk.taint, Walk.fail, Walk.claim, Walk.pass_time] * 2,
     *[Walk.want_again, Walk.cancel_want, Walk.untaint, Walk.revert, Walk.retry, Walk.cancel_job_run, Walk.give_up],
-    *[Walk.start, Walk.lose, Walk.arrive, Walk.fire, Walk.replace_files, Walk.remove, Walk.finish_removals],
+    *[
+        Walk.start,
+        Walk.lose,
+        Walk.arrive,
+        Walk.borrow,
+        Walk.fire,
+        Walk.replace_files,
+        Walk.remove,
+        Walk.finish_removals,
+    ],
     *[Walk.invoke, Walk.compact_meta, Walk.pause, Walk.resume, Walk.resume],
 )

@@ -15,7 +15,7 @@ from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.events import Arrival, Birth, BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
@@ -208,6 +208,11 @@ class World:
 
     def arrive(self, ref: str, origin: str) -> Outcome:
         return self.handle(c.ArriveLots(arrivals=(Arrival(job_run_id=self.ids(), ref=ref, origin=origin),)))
+
+    def borrow(self, ref: str, **inputs: str) -> Outcome:
+        """Use an instance of a base, which was built from other instances of the base."""
+        birth = Birth(job_run_id=self.ids(), job=asset_of(ref), ref=ref, inputs=inputs, code="4f2a", manifest=COMPLETE)
+        return self.handle(c.BorrowInstances(births=(birth,)))
 
     def fire(self) -> list[str]:
         """The orchestrator follows the arcs; the lots that they want."""

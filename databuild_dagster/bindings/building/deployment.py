@@ -15,6 +15,7 @@ from databuild_dagster.bindings.adapter import run_tags
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
 from databuild_dagster.bindings.declare.parameters import why_out_of_bounds
 from databuild_dagster.bindings.declare.settings import settings
+from databuild_dagster.data.environment import is_in_environment
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
@@ -84,6 +85,9 @@ class Settings:
             )
         check_at_least("sample_rows", self.sample_rows, 0)
         check_at_least("delegation_timeout_seconds", self.delegation_timeout_seconds, 0)
+        if self.warehouse is not None and is_in_environment():
+            # It is the base's; an environment writes below its own root alone (rule 16.1).
+            object.__setattr__(self, "warehouse", None)
 
 
 if TYPE_CHECKING:

@@ -80,6 +80,11 @@ class AssetBody:
         return any(kind in _OF_SPARK for kind in self._kinds)
 
     @property
+    def is_configured(self) -> bool:
+        """Whether the function or a check has a parameter with the run's configuration."""
+        return ParameterKind.CONFIG in self._kinds
+
+    @property
     def may_run_beside(self) -> bool:
         """Whether its launches may run beside others in a process: it computes in Spark alone, or has a `concurrency` above 1."""
         frames = {kind.frame for kind in self._kinds} | {self.returned_kind}

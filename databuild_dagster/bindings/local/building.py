@@ -193,13 +193,13 @@ class Workshop:
         """
         if not self.locations:
             return False
-        from databuild_dagster.bindings.orchestration.duties import CUT_SHORT_SECONDS, duties
+        from databuild_dagster.bindings.orchestration.duties import CUT_SHORT_SECONDS, duties_in
 
         seconds = CUT_SHORT_SECONDS if is_cut_short else None
         is_all = not is_cut_short
         for location in self.locations:
             place = self._place(location)
-            for duty in duties():
+            for duty in duties_in(self.instance):
                 if (beside := self._beside.pop((place.deployment.location, duty.name), None)) is not None:
                     beside.finish(seconds)
                     is_all = False
@@ -227,11 +227,11 @@ class Workshop:
 
     def _threads_beside(self, location: CodeLocation) -> dict[str, Beside]:
         """By duty, the threads that work for a location while launches run."""
-        from databuild_dagster.bindings.orchestration.duties import duties
+        from databuild_dagster.bindings.orchestration.duties import duties_in
 
         place = self._place(location)
         found: dict[str, Beside] = {}
-        for duty in duties():
+        for duty in duties_in(self.instance):
             if duty.beside is None:
                 continue
             name = (place.deployment.location, duty.name)

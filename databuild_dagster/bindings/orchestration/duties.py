@@ -19,6 +19,7 @@ from databuild_dagster.bindings.orchestration.probing import probe_outages
 from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
+from databuild_dagster.data.environment import environment_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
@@ -123,6 +124,8 @@ class Duty:
     needs_warehouse: bool = False
     #: Begins a thread for a build, which takes the places of `run` and `finish`; None where no thread is worth it.
     beside: Callable[[Place], Beside | None] | None = None
+    #: It changes what people and programs outside see, so an environment leaves it out (rule 16.5).
+    is_public: bool = False
 
 
 def _tick(work: Work) -> None:
@@ -146,6 +149,7 @@ def _tick(work: Work) -> None:
             head=work.registered.head,
             serving=work.serving,
             providers=rows(lambda feature: feature.provides),
+            fires_arcs=environment_of(instance.root_directory) is None,
         )
     )
     work.report.add(done)
@@ -205,6 +209,12 @@ def duties() -> tuple[Duty, ...]:
     found = merged(DUTIES, rows(lambda feature: feature.duties))
     check_duties(found)
     return found
+
+
+def duties_in(instance: DagsterInstance) -> tuple[Duty, ...]:
+    """The duties of a tick, without those that are public in an environment. Raises what `check_duties` raises."""
+    is_environment = environment_of(instance.root_directory) is not None
+    return tuple(duty for duty in duties() if not (is_environment and duty.is_public))
 
 
 def merged(core: Sequence[Duty], others: Iterable[Duty]) -> tuple[Duty, ...]:

@@ -12,7 +12,7 @@ from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
 from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector, run_request
-from databuild_dagster.bindings.orchestration.duties import TICK, Beside, Work, do_duties, duties
+from databuild_dagster.bindings.orchestration.duties import TICK, Beside, Work, do_duties, duties_in
 from databuild_dagster.bindings.orchestration.refused_orders import fail_refused
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
@@ -119,7 +119,7 @@ def run_tick(
         serving=serving,
         beside=beside or {},
     )
-    failed = do_duties(duties(), work)
+    failed = do_duties(duties_in(instance), work)
     if is_orchestrator:
         engine.store.note_seen()
     for name, error in failed.items():

@@ -16,6 +16,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.adapter.dagster_private import TEMPORARY_HOME_PREFIX
 from databuild_dagster.bindings.adapter.dagster_storage import InMemoryRunStorage, SqliteRunStorage
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
+from databuild_dagster.data.environment import environment_of
 from databuild_dagster.data.home import DB_URL_VARIABLE, WAREHOUSE_NAME, BadHome, sqlite_url, url_of_environment
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import AnyCursor, Cursor
@@ -102,6 +103,8 @@ def store_url(instance: DagsterInstance) -> str:
 
 def warehouse_of(instance: DagsterInstance) -> str:
     """The folder for data, unless the code location names its own."""
+    if (environment := environment_of(instance.root_directory)) is not None:
+        return environment.root
     return str(Path(instance.root_directory).absolute() / WAREHOUSE_NAME)
 
 

@@ -10,8 +10,12 @@ from collections.abc import Iterable
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
 from databuild_dagster.bindings.adapter.keys import asset_key
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.data.environment import environment_of
 from databuild_dagster.engine.ports import Observation
+from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
+from databuild_dagster.model.states import InstanceState
 
 #: Dagster runs per query.
 RUNS_PER_QUERY = 200
@@ -29,9 +33,11 @@ class ForeignAssets:
     def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
         """An observation per ref. The number of queries per asset does not depend on the number of partitions."""
         keys: dict[str, list[str | None]] = defaultdict(list)
+        seen = self._of_base(refs) if environment_of(self._instance.root_directory) is not None else {}
         for ref in refs:
+            if ref in seen:
+                continue
             keys[asset_of(ref)].append(partition_key_of(ref))
-        seen: dict[Ref, Observation] = {}
         for asset, partition_keys in keys.items():
             partitions = {key for key in partition_keys if key is not None}
             if partitions:
@@ -40,6 +46,14 @@ class ForeignAssets:
             if None in partition_keys:
                 seen[make_ref(asset, None)] = self._unpartitioned(asset_key(asset))
         return seen
+
+    def _of_base(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
+        """Sources in an environment, of which only its base knows news (rule 16.5)."""
+        queries = engine_for(self._instance).queries
+        sources = {spec.asset for spec in queries.datasets.all().values() if spec.kind is DatasetKind.SOURCE}
+        known = queries.canonical.of([ref for ref in refs if asset_of(ref) in sources])
+        why = "its base had no data of it"
+        return {ref: Observation(one.state is InstanceState.LIVE, one.known_origin, why) for ref, one in known.items()}
 
     def _partitions(self, key: AssetKey, partitions: set[str]) -> dict[str, Observation]:
         log = self._instance.event_log_storage

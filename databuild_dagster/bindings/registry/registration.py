@@ -21,7 +21,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     deserialize_value,
     serialize_value,
 )
-from databuild_dagster.bindings.adapter.keys import BOUNDARY, asset_text
+from databuild_dagster.bindings.adapter.keys import BOUNDARY, DEPLOYMENT, IO_MANAGER, SPARK, asset_text
 from databuild_dagster.bindings.adapter.run_tags import VERSION_TAG
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
@@ -158,12 +158,12 @@ def _dataset(
         spark=True if body and body.uses_spark else UNSET,
         group=UNSET if node.group_name in (None, DEFAULT_GROUP) else node.group_name,
         owners=tuple(node.owners) or UNSET,
-        code=_code(body, reader) if body else UNSET,
+        code=_code(assets_def, body, reader) if body else UNSET,
         **registered_of(node.metadata),
     )
 
 
-def _code(body: AssetBody, reader: CodeReader) -> datasets.CodeSpec:
+def _code(assets_def: AssetsDefinition, body: AssetBody, reader: CodeReader) -> datasets.CodeSpec:
     """The code of an asset, with the options that decide what its function is given and how often it is called (rule 4.7)."""
     options = {
         "upstreams": {name: key.to_user_string() for name, key in body.upstreams.items()},
@@ -173,7 +173,9 @@ def _code(body: AssetBody, reader: CodeReader) -> datasets.CodeSpec:
         "split": repr(body.split),
     }
     found = reader.code_of(body.function, options)
-    return datasets.CodeSpec(found.digest, found.unknown, tuple(found.parts.items()))
+    settings = set(assets_def.op.required_resource_keys) - {DEPLOYMENT, IO_MANAGER, SPARK}
+    settings |= {"its run configuration"} if body.is_configured else set()
+    return datasets.CodeSpec(found.digest, found.unknown, tuple(found.parts.items()), tuple(sorted(settings)))
 
 
 def _kind(node: AssetNode, body: AssetBody | None) -> datasets.DatasetKind:

@@ -107,6 +107,7 @@ DUTIES = (
     Duty(
         "keep copies of lots",
         _keep,
+        is_public=True,
         why="it may take minutes, and no duty before it depends on it",
         finish=_finish,
         needs_warehouse=True,

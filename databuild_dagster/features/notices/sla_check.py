@@ -146,6 +146,12 @@ def _report(work: Work) -> None:
 
 
 DUTIES: Final = (
-    Duty("send alerts", _send, why="the tick records which SLAs were missed", behind="tend held Dagster runs"),
+    Duty(
+        "send alerts",
+        _send,
+        why="the tick records which SLAs were missed",
+        behind="tend held Dagster runs",
+        is_public=True,
+    ),
     Duty("report SLA checks", _report, why="the tick records which SLAs were missed", behind="send alerts"),
 )

@@ -131,6 +131,7 @@ DUTIES = (
     Duty(
         "publish tables",
         _publish,
+        is_public=True,
         why="it waits for catalogs on other machines, and only the next duty depends on it, so it comes late",
         finish=_finish,
     ),

@@ -334,4 +334,5 @@ _NAMED: dict[type[c.Command], Callable[[Any], Iterable[Ref]]] = {
     c.BufferMissed: _missing,
     c.MissDeps: _missing,
     c.ArriveLots: lambda command: (arrival.ref for arrival in command.arrivals),
+    c.BorrowInstances: lambda command: (birth.ref for birth in command.births),
 }

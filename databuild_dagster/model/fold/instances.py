@@ -11,12 +11,13 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow, TaintRow
+from databuild_dagster.model.rows import BORROWED, InstanceRow, JobRunRow, LaunchRow, RefRow, TaintRow
 from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause
 from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.model.wording import few_of
 
 _json = msgspec.json.Encoder()
+_refs_of = msgspec.json.Decoder(list[Ref]).decode
 
 
 def _launch(
@@ -115,6 +116,37 @@ def _copy_lineage(folding: Folding, instance: InstanceRow, job_run: JobRunRow, u
     job_run.code = view.job_runs_by_id([same.job_run_id])[same.job_run_id].code
     read = view.instances_by_id(view.inputs_of([same.id]))
     view.add_inputs(instance.id, [(row.ref_id, row.id) for row in read.values()])
+
+
+def instances_borrowed(folding: Folding, fact: e.InstancesBorrowed) -> None:
+    """A job run of the base is a row here once, and gets the refs of later borrowings too.
+
+    An input is lineage where this log has the input instance, from an earlier event or from this event.
+    """
+    view = folding.view
+    refs = view.ensure_refs(birth.ref for birth in fact.births)
+    job_runs = dict(view.job_runs(birth.job_run_id for birth in fact.births))
+    born: dict[str, InstanceRow] = {}
+    for birth in fact.births:
+        if (job_run := job_runs.get(birth.job_run_id)) is None:
+            launch = _launch(folding, birth.job_run_id, birth.job, "", BORROWED, birth.code_version)
+            key = partition_key_of(birth.ref)
+            job_run = _job_run(folding, launch, birth.job_run_id, key, (birth.ref,), JobRunCause.BORROWED)
+            job_run.code = birth.code
+            job_runs[birth.job_run_id] = job_run
+        else:
+            job_run.refs = _json.encode((*_refs_of(job_run.refs), birth.ref)).decode()
+        cause = InstanceCause.BORROWED
+        instance = _new_instance(folding, refs[birth.ref], job_run, cause, code_version=birth.code_version)
+        keep_origin(folding, instance, birth.origin)
+        keep_manifest(instance, birth.manifest)
+        born[instance.uuid] = instance
+    known = view.instances_by_uuid(uuid for birth in fact.births for uuid in birth.inputs.values())
+    for birth, instance in zip(fact.births, born.values(), strict=True):
+        read = [row for uuid in birth.inputs.values() if (row := born.get(uuid) or known.get(uuid)) is not None]
+        view.add_inputs(instance.id, [(row.ref_id, row.id) for row in read])
+        if spreading := [row.id for row in read if row.n_spreading]:
+            folding.carry_on(instance, spreading)
 
 
 def keep_origin(folding: Folding, instance: InstanceRow, origin: str | None) -> None:

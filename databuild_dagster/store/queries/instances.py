@@ -14,6 +14,7 @@ from databuild_dagster.model.events import Erasure, JobRunStarted, MadeWith, Man
 from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.model.rows import BORROWED
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
@@ -567,6 +568,15 @@ class InstanceQueries(Asking):
         """The seq of the event that created each instance."""
         sql = f"SELECT uuid, id >> {BITS} FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))"
         return dict(self._all(sql, Keys(uuids)))
+
+    def n_borrowed_and_built(self) -> tuple[int, int]:
+        """The numbers of instances of the base, and of instances with data that were built here. Looks at every instance."""
+        sql = f"""
+            SELECT count(CASE WHEN l.owner = '{BORROWED}' THEN 1 END), count(CASE WHEN l.owner <> '{BORROWED}' THEN 1 END)
+            FROM {PREFIX}instances i JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+            JOIN {PREFIX}launches l ON l.id = j.launch_id WHERE i.was_live = 1"""
+        ((borrowed, built),) = self._all(sql)
+        return int(borrowed), int(built)
 
     def taints_of(self, uuid: str) -> tuple[Taint, ...]:
         """The taints in force of an instance."""

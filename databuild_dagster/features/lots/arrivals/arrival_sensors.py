@@ -11,6 +11,7 @@ from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
+from databuild_dagster.data.environment import environment_of
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.registering import register
 from databuild_dagster.features.lots.arrivals.boundaries import Boundary, boundary_of
@@ -75,7 +76,12 @@ def look_once(
     asset: str,
     boundary: Boundary,
 ) -> Look:
-    """Look once at a boundary of a loaded code location. Raises the errors of `Watcher.look`, and `LocationTaken`."""
+    """Look once at a boundary of a loaded code location; an environment records nothing (rule 16.5).
+
+    Raises the errors of `Watcher.look`, and `LocationTaken`.
+    """
+    if environment_of(instance.root_directory) is not None:
+        return Look()
     tune_dagster_writes()
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)

@@ -1,0 +1,50 @@
+"""An environment from files alone: a home of its own, found from the home of its base by name (rule 16.1).
+
+The folder `HOME.environments/NAME` beside the home of the base has the environment's home, and its data unless it was opened with a
+different root.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+#: Names the environment of a command.
+ENVIRONMENT_VARIABLE = "DATABUILD_ENV"
+#: In the home of an environment.
+FILE_NAME = "environment.json"
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """An environment as its home has it."""
+
+    name: str
+    #: The home of the base.
+    base: str
+    #: The folder for its data.
+    root: str
+
+
+def environment_of(home: str | Path) -> Environment | None:
+    """The environment whose home it is; None for any other home."""
+    try:
+        contents = Path(home, FILE_NAME).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return msgspec.json.decode(contents, type=Environment)
+
+
+def folder_of(base: Path, name: str) -> Path:
+    """The folder of an environment."""
+    return base.with_name(f"{base.name}.environments") / name
+
+
+def home_of(base: Path, name: str) -> Path:
+    """The home of an environment."""
+    return folder_of(base, name) / "home"
+
+
+def is_in_environment() -> bool:
+    """Whether Dagster's instance of this process is that of an environment."""
+    home = os.environ.get("DAGSTER_HOME")
+    return bool(home) and environment_of(str(home)) is not None

@@ -1,0 +1,22 @@
+"""A branch is built beside production: on its instances where nothing differs, in a home and a folder of its own."""
+
+from databuild_dagster.feature import Column, Command, Feature
+
+FEATURE = Feature(
+    package=__name__,
+    summary="`databuild env` builds a branch on the data of production.",
+    commands=(
+        Command(
+            "env create",
+            "commands:create",
+            "Open the environment NAME on what is live now.",
+            "By subject",
+            group="Build a branch on production's data, in environments.",
+        ),
+        Command("env list", "commands:list_environments", "List the environments of this build state.", "By subject"),
+        Command("env show", "commands:show", "Show an environment, and what it has borrowed.", "By subject"),
+        Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
+    ),
+    keeps=Column("keeping:KEEPERS"),
+    provides=Column("borrowing:PROVIDERS"),
+)

@@ -1,0 +1,104 @@
+"""The base of an environment as it was at the pin: what was live, from what, by which registered code (rules 16.1, 16.2)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from databuild_dagster.data.environment import Environment, environment_of
+from databuild_dagster.data.home import DATABASE_NAME, sqlite_url
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
+from databuild_dagster.features.environments.records import Opening, opened_in, opening_of
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.events import DatasetRegistered, names_of
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.store import Store
+
+#: More inputs than instances have.
+_ALL = 1 << 40
+
+
+class Base:
+    """The base of an environment at the pin."""
+
+    def __init__(self, environment: Environment, opening: Opening) -> None:
+        """Raises `BaseAway`."""
+        self._environment, self._opening = environment, opening
+        self._check_is_there()
+        self._store = Store(sqlite_url(Path(environment.base)))
+        self.queries = Queries(self._store)
+        self.pin = opening.pin
+        self._specs: dict[str, DatasetSpec] | None = None
+
+    def check(self, now: float) -> None:
+        """Raises `BaseAway`, `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`."""
+        self._check_is_there()
+        name, opening = self._environment.name, self._opening
+        if (self._store.identity().id or "") != opening.base_id:
+            raise self._changed("it is a different one, or was taken over")
+        opened = opened_in(self._store).get(name)
+        if self.queries.events.fingerprint(opening.pin) != opening.fingerprint or opened is None:
+            raise self._changed("its log does not have the opening of the environment")
+        if opened.is_closing:
+            raise EnvironmentClosing(name=name)
+        if now >= opened.keep_until:
+            raise EnvironmentOver(name=name)
+
+    def _check_is_there(self) -> None:
+        # To open a store makes it.
+        if not Path(self._environment.base, DATABASE_NAME).is_file():
+            raise BaseAway(name=self._environment.name, home=self._environment.base)
+
+    def _changed(self, why: str) -> BaseChanged:
+        return BaseChanged(name=self._environment.name, home=self._environment.base, why=why)
+
+    @property
+    def specs(self) -> dict[str, DatasetSpec]:
+        """The datasets that the base had registered at the pin, by asset. Reads every registration until then, once."""
+        if self._specs is None:
+            found: dict[str, DatasetSpec] = {}
+            for event in self.queries.events.named(names_of(DatasetRegistered), 0, self.pin):
+                if isinstance(event.fact, DatasetRegistered):
+                    found.update((spec.asset, spec) for spec in event.fact.datasets)
+                    for asset in event.fact.removed:
+                        found.pop(asset, None)
+            self._specs = found
+        return self._specs
+
+    def live(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
+        """The instances that were live at the pin, by ref, if they are neither tainted nor removed now."""
+        then = self.queries.canonical.at(refs, self.pin)
+        found = {ref: one for ref, one in then.items() if one.state is InstanceState.LIVE and one.uuid is not None}
+        uuids = [str(one.uuid) for one in found.values()]
+        bad = self.queries.instances.taints_in_force(uuids).keys() | self.queries.instances.removed(uuids)
+        return {ref: one for ref, one in found.items() if one.uuid not in bad and one.manifest_state != REMOVED}
+
+    def inputs(self, uuids: Iterable[str]) -> dict[str, dict[Ref, str]]:
+        """By instance, the inputs from which it was built, by ref."""
+        pairs = self.queries.instances.inputs_of(uuids, _ALL)
+        refs = {one.uuid: one.ref for one in self.queries.instances.named(dict.fromkeys(used for used, _ in pairs))}
+        found: dict[str, dict[Ref, str]] = defaultdict(dict)
+        for used, user in pairs:
+            found[user][refs[used]] = used
+        return found
+
+
+def base_of(engine: Engine) -> Base | None:
+    """The base of the environment that has the store; None if the store is not that of an environment.
+
+    Raises `BaseAway`, `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`.
+    """
+    path = engine.store.path
+    environment = None if path is None else environment_of(Path(path).parent)
+    if environment is None:
+        return None
+    opening = opening_of(engine.store)
+    if opening is None:
+        raise BaseChanged(name=environment.name, home=environment.base, why="the opening did not come to its end")
+    base = engine.memory.of((Base, opening.id), lambda: Base(environment, opening))
+    base.check(engine.now())
+    return base

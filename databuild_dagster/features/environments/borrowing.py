@@ -1,0 +1,209 @@
+"""A ref that would be built is borrowed from the base if nothing differs: code, settings and each input (rule 16.2).
+
+The choice is made for many refs at once. Refs that cannot be borrowed bring their declared inputs, so that a build of one ref borrows
+all that its cone reads in a single event.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
+from databuild_dagster.engine.ports import Provided
+from databuild_dagster.engine.why.code import changed_parts
+from databuild_dagster.features.environments.base import Base, base_of
+from databuild_dagster.model.commands import BorrowInstances
+from databuild_dagster.model.datasets import CodeSpec, DatasetKind, DatasetSpec
+from databuild_dagster.model.events import Birth, InstancesBorrowed, ManifestFact
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.store.queries.canonical import Canonical
+
+#: Instances of an event.
+MAX_BIRTHS: Final = 10_000
+#: Kinds of which only the base has news.
+_FROM_OUTSIDE = (DatasetKind.SOURCE, DatasetKind.BOUNDARY)
+#: Changed functions that a sentence names.
+_MAX_CHANGES = 3
+
+
+@dataclass
+class Choice:
+    """What is borrowed for some refs and their inputs, and why the rest is built."""
+
+    #: In the order in which they were met.
+    borrowed: dict[Ref, Canonical] = field(default_factory=dict)
+    #: The inputs of instances of the base, by uuid.
+    inputs: dict[str, dict[Ref, str]] = field(default_factory=dict)
+    #: By ref.
+    built: dict[Ref, str] = field(default_factory=dict)
+
+
+def provide(engine: Engine, refs: Sequence[Ref]) -> Provided:
+    """Borrow what can be borrowed of refs that would be built and of the inputs of their builds.
+
+    Raises what `base_of` raises.
+    """
+    base = base_of(engine)
+    if base is None:
+        return Provided((), {})
+    choice = choose(engine, base, refs)
+    recorded: list[Ref] = []
+    births = [_birth(base, ref, one, choice.inputs) for ref, one in choice.borrowed.items()]
+    for start in range(0, len(births), MAX_BIRTHS):
+        command = BorrowInstances(births=tuple(births[start : start + MAX_BIRTHS]))
+        outcome = engine.handle(command, actor=this_user())
+        facts = [event.fact for event in outcome.events]
+        recorded += [birth.ref for fact in facts if isinstance(fact, InstancesBorrowed) for birth in fact.births]
+    return Provided(recorded, choice.built)
+
+
+PROVIDERS = (provide,)
+
+
+def choose(engine: Engine, base: Base, refs: Sequence[Ref]) -> Choice:
+    """What is borrowed and what is built so that `refs` are live. Refs that are live or being built are left out."""
+    looking = _Looking(engine, base)
+    choice = Choice(inputs=looking.inputs)
+    level, seen = list(dict.fromkeys(refs)), set[Ref]()
+    while level:
+        seen.update(level)
+        looking.judge(level)
+        below: dict[Ref, None] = {}
+        for ref in level:
+            if ref in looking.own:
+                continue
+            if (why := looking.why_not.get(ref)) is None:
+                choice.borrowed[ref] = looking.found[ref]
+            elif (spec := looking.specs.get(asset_of(ref))) is not None:
+                choice.built[ref] = why
+                below |= dict.fromkeys(engine.catalog.inputs(spec, partition_key_of(ref)))
+        level = [ref for ref in below if ref not in seen]
+    return choice
+
+
+class _Looking:
+    """The verdict on each ref that was looked at, and on the inputs of its instance in the base."""
+
+    def __init__(self, engine: Engine, base: Base) -> None:
+        self._engine, self._base = engine, base
+        self.specs = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
+        self._why_asset: dict[str, str | None] = {}
+        #: The uuid that the environment has: of a live instance, or None of a ref that is being built.
+        self.own: dict[Ref, str | None] = {}
+        #: The instance of the base.
+        self.found: dict[Ref, Canonical] = {}
+        self.inputs: dict[str, dict[Ref, str]] = {}
+        self.why_not: dict[Ref, str] = {}
+        self._users: dict[Ref, list[tuple[Ref, str]]] = defaultdict(list)
+
+    def judge(self, refs: Sequence[Ref]) -> None:
+        """Look at refs and at all instances that the base built theirs from, then refuse what has a different input."""
+        level = [ref for ref in refs if not self._is_known(ref)]
+        new: list[Ref] = []
+        while level:
+            new += level
+            self._look(level)
+            below = dict.fromkeys(
+                used for ref in level if ref in self.found for used in self.inputs.get(str(self.found[ref].uuid), {})
+            )
+            level = [ref for ref in below if not self._is_known(ref)]
+        refused = [ref for ref in new if ref in self.why_not]
+        for ref in new:
+            for used, uuid in self.inputs.get(str(self.found[ref].uuid), {}).items() if ref in self.found else ():
+                self._users[used].append((ref, uuid))
+                if self._uuid_of(used) != uuid and ref not in self.why_not:
+                    is_built = used in self.why_not or self._uuid_of(used) is None
+                    self.why_not[ref] = (
+                        f"its input {used} is built here"
+                        if is_built
+                        else f"its input {used} is not the instance that the base read"
+                    )
+                    refused.append(ref)
+        while refused:
+            cause = refused.pop()
+            for user, _ in self._users[cause]:
+                if user not in self.why_not:
+                    self.why_not[user] = f"its input {cause} is built here"
+                    refused.append(user)
+
+    def _is_known(self, ref: Ref) -> bool:
+        return ref in self.own or ref in self.found or ref in self.why_not
+
+    def _uuid_of(self, ref: Ref) -> str | None:
+        """The instance that the environment has of a ref, or would borrow."""
+        if ref in self.own:
+            return self.own[ref]
+        # What is refused later refuses its users itself.
+        return self.found[ref].uuid if ref in self.found else None
+
+    def _look(self, refs: Sequence[Ref]) -> None:
+        here = self._engine.queries.canonical.of(refs)
+        for ref, one in here.items():
+            if one.state is InstanceState.LIVE or one.state in LEASED:
+                self.own[ref] = one.uuid if one.state is InstanceState.LIVE else None
+        asked = [ref for ref in refs if ref not in self.own]
+        then = self._base.live(asked)
+        uuids = [str(one.uuid) for one in then.values()]
+        had = {one.uuid for one in self._engine.queries.instances.named(uuids)}
+        self.inputs |= self._base.inputs(uuids)
+        for ref in asked:
+            if ref in then:
+                self.found[ref] = then[ref]
+            if (why := self._why_not_asset(asset_of(ref))) is not None:
+                self.why_not[ref] = why
+            elif ref not in then:
+                self.why_not[ref] = "the base had no live instance of it that is good today"
+            elif then[ref].uuid in had:
+                self.why_not[ref] = "the instance of the base was tainted or replaced here"
+
+    def _why_not_asset(self, asset: str) -> str | None:
+        if asset not in self._why_asset:
+            self._why_asset[asset] = why_not_same(self.specs.get(asset), self._base.specs.get(asset))
+        return self._why_asset[asset]
+
+
+def why_not_same(here: DatasetSpec | None, there: DatasetSpec | None) -> str | None:
+    """Why an instance of an asset in the base is not what this code would build; None if it is (rule 16.2)."""
+    if here is None:
+        return "no code location here declares it"
+    if here.kind in _FROM_OUTSIDE:
+        return None
+    if there is None:
+        return "the base did not have the asset"
+    if here.kind is DatasetKind.PLAIN or there.kind is not here.kind:
+        return "the files of a plain asset are not known"
+    if (here.partitions, here.inputs) != (there.partitions, there.inputs):
+        return "its partitions or its inputs are declared differently"
+    code, before = here.code or CodeSpec(), there.code or CodeSpec()
+    if settings := dict.fromkeys((*code.settings, *before.settings)):
+        return f"it is given {few_of(list(settings))}, whose values are not compared"
+    if here.code_version is not None or there.code_version is not None:
+        return None if here.code_version == there.code_version else "its code_version differs"
+    if code.digest is None or before.digest is None:
+        unknown = (*code.unknown, *before.unknown)
+        return f"its code is unknown{', because ' + few_of(unknown) if unknown else ''}"
+    if code.digest == before.digest:
+        return None
+    changes = [change.words for change in changed_parts(before, code)]
+    return few_of(changes, _MAX_CHANGES) if changes else "its code differs"
+
+
+def _birth(base: Base, ref: Ref, one: Canonical, inputs: dict[str, dict[Ref, str]]) -> Birth:
+    uri, state = one.manifest_uri, one.manifest_state
+    manifest = None
+    if uri is not None and state is not None:
+        manifest = ManifestFact(state, uri, one.files or 0, one.rows or 0, one.bytes or 0)
+    return Birth(
+        job_run_id=str(one.job_run),
+        job=base.specs[asset_of(ref)].job if asset_of(ref) in base.specs else asset_of(ref),
+        ref=ref,
+        inputs=inputs.get(str(one.uuid), {}),
+        code_version=one.code_version,
+        code=one.code,
+        manifest=manifest,
+        origin=one.origin,
+    )

@@ -1,0 +1,141 @@
+"""`databuild env create|list|show|drop` (rules 16)."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import click
+import msgspec
+
+from databuild_dagster.cli.options import common, tabular
+from databuild_dagster.cli.output import answer, count, emit, listing
+from databuild_dagster.cli.state import recorded_engine
+from databuild_dagster.data.environment import ENVIRONMENT_VARIABLE, environment_of
+from databuild_dagster.data.home import DATABASE_NAME, BadHome, base_home, existing_home
+from databuild_dagster.engine.wording import when
+from databuild_dagster.features.environments.environments import DEFAULT_DAYS, Environments
+from databuild_dagster.features.environments.errors import NoEnvironment
+from databuild_dagster.features.environments.records import Opened
+from databuild_dagster.model.records import Column, Time, columns_of
+from databuild_dagster.model.wording import typed
+
+_NAME = click.argument("name", metavar="NAME")
+
+
+class ShownEnvironment(msgspec.Struct, frozen=True):
+    """An environment; `borrowed` and `built` are None where it was not opened to its end."""
+
+    name: Annotated[str, Column()]
+    opened_at: Annotated[Time, Column("opened")]
+    keep_until: Annotated[Time, Column()]
+    opened_by: Annotated[str, Column()]
+    borrowed: Annotated[int | None, Column()]
+    built: Annotated[int | None, Column()]
+    pin: int
+    home: str
+    root: str
+    is_closing: bool
+
+
+@click.command()
+@_NAME
+@click.option("--root", type=click.Path(path_type=Path), help="The folder for its data; new or empty.")
+@click.option(
+    "--keep",
+    "days",
+    type=click.FloatRange(0.01, 3650),
+    default=DEFAULT_DAYS,
+    show_default=True,
+    help="Days until it is over.",
+)
+@common
+def create(name: str, root: Path | None, days: float, as_json: bool) -> None:
+    """Open the environment NAME on what is live now.
+
+    Nothing is copied. `databuild --env NAME build REFS` builds what your code changes, and borrows the rest from the base, which is
+    the build state of DAGSTER_HOME or of the project. `gc` of the base keeps what the environment sees until it is removed or over.
+    """
+    base = base_home() if os.environ.get(ENVIRONMENT_VARIABLE) is None else existing_home()
+    if not (base / DATABASE_NAME).exists():
+        raise BadHome(f"There is no build state in {base}, so there is nothing to borrow; build something first.")
+    environments = Environments(base, recorded_engine)
+    opened = environments.create(name, root=None if root is None else root.absolute(), days=days)
+    sentence = f"Opened environment {name}, until {when(opened.keep_until)}. Build in it: databuild --env {typed(name)} build REFS"
+    answer(_shown(environments, opened), sentence, as_json=as_json)
+
+
+@click.command("list")
+@tabular
+def list_environments(as_json: bool) -> None:
+    """List the environments of this build state."""
+    environments = _environments()
+    shown = [_shown(environments, opened) for opened in environments.opened().values()]
+    listing(shown, columns_of(ShownEnvironment), empty="There is no environment.", as_json=as_json)
+
+
+@click.command()
+@click.argument("name", metavar="[NAME]", required=False)
+@common
+def show(name: str | None, as_json: bool) -> None:
+    """Show an environment, and what it has borrowed.
+
+    Without NAME: the environment of --env or DATABUILD_ENV.
+    """
+    environments = _environments()
+    found = environments.opened()
+    if name is None:
+        environment = environment_of(existing_home())
+        if environment is None:
+            raise click.UsageError("Name an environment, or give --env before the command.")
+        name = environment.name
+    if (opened := found.get(name)) is None:
+        raise NoEnvironment(name=name, names=list(found))
+    shown = _shown(environments, opened)
+    if as_json:
+        emit(shown)
+        return
+    click.echo(
+        f"Environment {name}, opened by {opened.opened_by} at {when(opened.opened_at)}, until {when(opened.keep_until)}."
+    )
+    click.echo(f"It sees event {opened.pin} of its base. Its home is {opened.home}, and its data is in {opened.root}.")
+    if opened.is_closing:
+        click.echo(f"It is being removed: databuild env drop {typed(name)} removes the rest.")
+    elif shown.borrowed is None:
+        click.echo(f"It was not opened to its end: databuild env create {typed(name)} continues.")
+    else:
+        click.echo(f"It has borrowed {count(shown.borrowed, 'instance')} and built {shown.built}.")
+
+
+@click.command()
+@_NAME
+@common
+def drop(name: str, as_json: bool) -> None:
+    """Remove the environment NAME and what it built.
+
+    The base keeps all of its data. A command that was killed is repeated.
+    """
+    _environments().drop(name)
+    answer({"name": name}, f"Removed environment {name}.", as_json=as_json)
+
+
+def _environments() -> Environments:
+    base = base_home()
+    if not (base / DATABASE_NAME).exists():
+        raise BadHome(f"There is no build state in {base}, so it has no environments.")
+    return Environments(base, recorded_engine)
+
+
+def _shown(environments: Environments, opened: Opened) -> ShownEnvironment:
+    borrowed, built = environments.figures(opened) or (None, None)
+    return ShownEnvironment(
+        name=opened.name,
+        opened_at=Time(opened.opened_at),
+        keep_until=Time(opened.keep_until),
+        opened_by=opened.opened_by,
+        borrowed=borrowed,
+        built=built,
+        pin=opened.pin,
+        home=opened.home,
+        root=opened.root,
+        is_closing=opened.is_closing,
+    )

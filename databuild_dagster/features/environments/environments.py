@@ -1,0 +1,198 @@
+"""Environments are opened and removed, each by steps that a killed command leaves to its repetition (rules 16.1, 16.6)."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from databuild_dagster.bindings.registry.plain_keys import dynamic_name
+from databuild_dagster.data.dynamic_keys import dynamic_keys
+from databuild_dagster.data.environment import FILE_NAME, Environment, environment_of, folder_of, home_of
+from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, sqlite_url, store_url_of_home
+from databuild_dagster.data.ownership import Ownership, marker_of, other_home
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import in_words, surely_gone, this_user
+from databuild_dagster.features.environments.errors import (
+    BadEnvironmentName,
+    BadRoot,
+    BaseElsewhere,
+    BaseIsEnvironment,
+    EnvironmentClosing,
+    EnvironmentExists,
+    InUse,
+    NoEnvironment,
+)
+from databuild_dagster.features.environments.records import (
+    Opened,
+    Opening,
+    close_in,
+    forget_in,
+    open_in,
+    opened_in,
+    opening_of,
+    record_opening,
+)
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.warehouse.layout import Warehouse
+
+#: Days until an environment is over, unless it says otherwise.
+DEFAULT_DAYS: Final = 14
+_DAY_SECONDS = 86_400.0
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+
+
+class Environments:
+    """The environments of the base in a home. `open_engine` opens the engine of a home; None for a store outside the home."""
+
+    def __init__(self, base: Path, open_engine: Callable[[Path], Engine | None]) -> None:
+        self.base, self._open = base, open_engine
+
+    def opened(self) -> dict[str, Opened]:
+        """By name. Raises `BaseElsewhere`."""
+        with self._engine_of(self.base) as engine:
+            return opened_in(engine.store)
+
+    def figures(self, opened: Opened) -> tuple[int, int] | None:
+        """The numbers of borrowed and built instances; None for an environment that was not opened to its end."""
+        home = Path(opened.home)
+        if environment_of(home) is None or not (home / DATABASE_NAME).exists():
+            return None
+        with self._engine_of(home) as engine:
+            opening = opening_of(engine.store)
+            is_open = opening is not None and opening.id == opened.id
+            return engine.queries.instances.n_borrowed_and_built() if is_open else None
+
+    def create(self, name: str, *, root: Path | None = None, days: float = DEFAULT_DAYS) -> Opened:
+        """Open an environment, pinned at this moment. A killed call is continued by the next.
+
+        Raises `BadEnvironmentName`, `BadRoot`, `BaseIsEnvironment`, `BaseElsewhere`, `EnvironmentExists`, `EnvironmentClosing`, `OSError`.
+        """
+        if not _NAME.fullmatch(name):
+            raise BadEnvironmentName(value=name)
+        if (outer := environment_of(self.base)) is not None:
+            raise BaseIsEnvironment(home=str(self.base), name=outer.name)
+        with self._engine_of(self.base) as engine:
+            opened = opened_in(engine.store).get(name)
+            if opened is None and home_of(self.base, name).exists():
+                # The base was restored to a time before the environment; its log is about another history.
+                raise EnvironmentExists(name=name)
+            if opened is None:
+                opened = self._record(engine, name, root or folder_of(self.base, name) / "data", days)
+            elif opened.is_closing:
+                raise EnvironmentClosing(name=name)
+            elif self.figures(opened) is not None or (root is not None and str(root) != opened.root):
+                raise EnvironmentExists(name=name)
+            # A store of an older version has no id.
+            store_id, fingerprint = engine.store.identity().id or "", engine.queries.events.fingerprint(opened.pin)
+            assert fingerprint is not None, "the event of the pin has been recorded"
+            _make_home(self.base, opened, engine.queries.datasets.all().values())
+            with self._engine_of(Path(opened.home)) as own:
+                Ownership(own.store).claim(Warehouse(opened.root))
+                record_opening(own, Opening(opened.id, name, store_id, opened.pin, fingerprint))
+        return opened
+
+    def _record(self, engine: Engine, name: str, root: Path, days: float) -> Opened:
+        """Record the opening in the base, which pins it there."""
+        _check_root(root, self.base)
+        now = engine.now()
+        asked = Opened(
+            id=engine.new_id(),
+            name=name,
+            home=str(home_of(self.base, name)),
+            root=str(root),
+            opened_at=now,
+            keep_until=now + days * _DAY_SECONDS,
+            opened_by=this_user(),
+        )
+        open_in(engine, asked)
+        opened = opened_in(engine.store)[name]
+        if opened.id != asked.id:
+            raise EnvironmentExists(name=name)
+        return opened
+
+    def drop(self, name: str) -> None:
+        """Remove an environment and what it built, also one that a restored base does not know. A killed call is continued by the next.
+
+        Raises `NoEnvironment`, `InUse`, `BaseElsewhere`, `OSError`.
+        """
+        with self._engine_of(self.base) as engine:
+            found = opened_in(engine.store)
+            opened = found.get(name)
+            home = home_of(self.base, name) if opened is None else Path(opened.home)
+            known = opened or environment_of(home)
+            if known is None:
+                raise NoEnvironment(name=name, names=list(found))
+            store_id = None
+            if (home / DATABASE_NAME).exists():
+                with self._engine_of(home) as own:
+                    _check_is_idle(own, name)
+                    store_id = own.store.identity().id
+            if opened is not None:
+                close_in(engine, opened)
+            # The data before the home, which alone says whose the data is.
+            marker = marker_of(Warehouse(known.root))
+            if marker is not None and marker.store_id == store_id:
+                shutil.rmtree(known.root)
+            if home.parent.exists():
+                shutil.rmtree(home.parent)
+            if opened is not None:
+                forget_in(engine, name)
+
+    @contextmanager
+    def _engine_of(self, home: Path) -> Iterator[Engine]:
+        """The engine on the SQLite store of a home, closed at the end. Raises `BaseElsewhere`."""
+        engine = self._open(home) if store_url_of_home(home) == sqlite_url(home) else None
+        if engine is None:
+            raise BaseElsewhere(home=str(home))
+        try:
+            yield engine
+        finally:
+            engine.store.close()
+
+
+def _check_root(root: Path, base: Path) -> None:
+    """Raises `BadRoot` for a root inside a home, and for a root with files."""
+    home = other_home(Warehouse(str(root / "data")), str(base / "no store"))
+    if home is not None or root.is_relative_to(base):
+        raise BadRoot(value=str(root), why=f"it is inside the Dagster home {home or base}")
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise BadRoot(value=str(root), why="it is not empty")
+
+
+def _make_home(base: Path, opened: Opened, datasets: Iterable[DatasetSpec]) -> None:
+    home = Path(opened.home)
+    home.mkdir(parents=True, exist_ok=True)
+    Path(opened.root).mkdir(parents=True, exist_ok=True)
+    (home.parent.parent / ".gitignore").write_text("*\n")
+    (home / "dagster.yaml").write_text(SETTINGS)
+    contents = msgspec.json.encode(Environment(opened.name, str(base), opened.root))
+    temporary = home / f"{FILE_NAME}.new"
+    temporary.write_bytes(contents)
+    os.replace(temporary, home / FILE_NAME)
+    _bring_keys(base, home, datasets)
+
+
+def _bring_keys(base: Path, home: Path, datasets: Iterable[DatasetSpec]) -> None:
+    """Add the keys of dynamic partitions, which Dagster keeps in the home."""
+    names = {name for spec in datasets if spec.partitions and (name := dynamic_name(spec.partitions)) is not None}
+    keys = {name: found for name in names if (found := dynamic_keys(base, name))}
+    if not keys:
+        return
+    # Dagster's import takes a second, and few projects have such partitions.
+    from databuild_dagster.bindings.registry.instance import open_instance
+
+    with open_instance(home) as instance:
+        for name, found in keys.items():
+            instance.add_dynamic_partitions(name, found)
+
+
+def _check_is_idle(engine: Engine, name: str) -> None:
+    """Raises `InUse` while a process builds in the environment."""
+    for launch in engine.queries.launches.open():
+        if launch.holder is not None and not surely_gone(launch.holder):
+            raise InUse(name=name, holder=in_words(launch.holder), job=launch.job)

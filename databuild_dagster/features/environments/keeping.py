@@ -1,0 +1,45 @@
+"""`gc` of a base keeps what its environments see at their pins (rule 16.4)."""
+
+from collections.abc import Callable, Iterable
+
+from dagster import DagsterInstance
+
+from databuild_dagster.data.keepers import Keeper
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.features.environments.records import opened_in
+from databuild_dagster.store.removals import Removable
+
+#: Job runs that have begun before an environment was over may read on for so long.
+GRACE_SECONDS = 86_400.0
+
+
+class Pins(Keeper):
+    """The pins of the environments of a base."""
+
+    name = "its environments"
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def why_kept(self, found: Iterable[Removable]) -> dict[str, str]:
+        """Instances that an environment sees: made by its pin, and left by readers after its pin."""
+        since = self._engine.now() - GRACE_SECONDS
+        opened = [one for one in opened_in(self._engine.store).values() if one.keep_until > since]
+        instances = list(found) if opened else []
+        born = self._engine.queries.instances.seqs_of([one.uuid for one in instances])
+        return {
+            one.uuid: f"the environment {by.name} may read it"
+            for one in instances
+            for by in opened
+            if born[one.uuid] <= by.pin < one.held.left_seq
+        }
+
+
+def open_pins(
+    engine: Engine, warehouse: str, *, seconds: float | None, instance: Callable[[], DagsterInstance]
+) -> Keeper:
+    """An `OpenKeeper`."""
+    return Pins(engine)
+
+
+KEEPERS = (open_pins,)

@@ -1,0 +1,90 @@
+"""The two records of an environment, as keys of the meta storage: in the log of the base, and in its own log (rule 16.1).
+
+The revision of the key in the base is the pin: the event that opened the environment is the last event that the environment sees of its
+base.
+"""
+
+from typing import Final
+
+import msgspec
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
+from databuild_dagster.model.commands import InvokeMeta
+from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists
+from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.store import Store
+
+#: Prefix of the keys in the log of a base.
+PREFIX: Final = "environments/"
+#: The key in the log of an environment.
+OPENING: Final = "environment"
+
+
+class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An environment in the log of its base. Times are seconds since 1970 UTC."""
+
+    #: Of this opening: a name may be used again.
+    id: str
+    name: str
+    home: str
+    root: str
+    opened_at: float
+    keep_until: float
+    opened_by: str
+    #: It is being removed, and borrows nothing more.
+    is_closing: bool = False
+    #: The pin; 0 in the event that is the pin itself.
+    pin: int = 0
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """The base and the pin, in the log of an environment."""
+
+    id: str
+    name: str
+    #: The id of the base's store.
+    base_id: str
+    pin: int
+    #: Of the event at the pin.
+    fingerprint: str
+
+
+def opened_in(store: Store) -> dict[str, Opened]:
+    """The environments of a base by name."""
+    entries = MetaQueries(store).prefix(PREFIX).entries
+    found = [(entry, msgspec.json.decode(entry.value, type=Opened)) for entry in entries if entry.value is not None]
+    pinned = [opened if opened.pin else msgspec.structs.replace(opened, pin=entry.revision) for entry, opened in found]
+    return {opened.name: opened for opened in pinned}
+
+
+def open_in(engine: Engine, opened: Opened) -> None:
+    """Record an environment in its base, unless its name is in use."""
+    key = PREFIX + opened.name
+    _invoke(engine, iif(not_exists(key), do(Put(key, msgspec.json.encode(opened)))))
+
+
+def close_in(engine: Engine, opened: Opened) -> None:
+    """Record in the base that an environment is being removed."""
+    closing = msgspec.structs.replace(opened, is_closing=True)
+    _invoke(engine, do(Put(PREFIX + opened.name, msgspec.json.encode(closing))))
+
+
+def forget_in(engine: Engine, name: str) -> None:
+    """Record in the base that an environment is gone; its name is free."""
+    _invoke(engine, do(Remove(PREFIX + name)))
+
+
+def opening_of(store: Store) -> Opening | None:
+    """The opening in the log of an environment; None if the environment was not opened to the end."""
+    (entry,) = MetaQueries(store).get_all([OPENING]).entries
+    return None if entry.value is None else msgspec.json.decode(entry.value, type=Opening)
+
+
+def record_opening(engine: Engine, opening: Opening) -> None:
+    """Record the base in the log of an environment."""
+    _invoke(engine, do(Put(OPENING, msgspec.json.encode(opening))))
+
+
+def _invoke(engine: Engine, *statements: Statement) -> None:
+    engine.handle(InvokeMeta(statements=statements), actor=this_user())

@@ -1,0 +1,105 @@
+"""`databuild env`, and a branch of a project that is built in an environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.sources import of_pandas
+from tests.support.project import Project
+
+SHOP = of_pandas("""
+days = dg.StaticPartitionsDefinition(["mon", "tue"])
+
+@databuild_asset(partitions_def=days)
+def raw(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"n": [1, 2, 3]})
+
+def wash(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame.n > 1]
+
+@databuild_asset(partitions_def=days)
+def clean(raw: pd.DataFrame) -> pd.DataFrame:
+    return wash(raw)
+
+@databuild_asset(partitions_def=days)
+def other(raw: pd.DataFrame) -> pd.DataFrame:
+    return raw
+
+@databuild_asset(partitions_def=days)
+def report(clean: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([clean, other])
+
+@databuild_asset(partitions_def=days)
+def side(other: pd.DataFrame) -> pd.DataFrame:
+    return other
+
+defs = build_definitions([raw, clean, other, report, side], warehouse=HERE / "production")
+""")
+MON = ("report@mon", "side@mon")
+
+
+@pytest.fixture
+def shop(project: Project) -> Project:
+    """Five assets, built for a day in the base."""
+    project.define(SHOP)
+    project.build(*MON)
+    return project
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")}
+
+
+def uuids(project: Project, *options: str) -> dict[str, str]:
+    refs = ("raw@mon", "clean@mon", "other@mon", *MON)
+    return {ref: str(project.ask(*options, "show", ref)["canonical"]["uuid"]) for ref in refs}
+
+
+def test_a_branch_builds_the_cone_of_its_change_and_borrows_the_rest(shop: Project) -> None:
+    before, stored = uuids(shop), files(shop.folder / "production")
+    opened = shop.ask("env", "create", "branch")
+    shop.define(SHOP.replace("frame.n > 1", "frame.n > 2"))
+
+    plan = {one["ref"]: (one["action"], one["reason"]) for one in shop.ask("--env", "branch", "plan", *MON)["jobs"]}
+    shop.ask("--env", "branch", "build", *MON)
+
+    assert plan["clean@mon"] == ("build", "wash in definitions.py changed")
+    assert plan["report@mon"] == ("build", "its input clean@mon is built here")
+    assert plan["side@mon"][0] == "reuse"
+    after = uuids(shop, "--env", "branch")
+    assert {ref for ref in before if before[ref] != after[ref]} == {"clean@mon", "report@mon"}
+    assert files(shop.folder / "production") == stored, "nothing is written beside the base's data"
+    assert {path.split("/")[0] for path in files(Path(opened["root"]))} == {"clean", "report"}
+    assert uuids(shop) == before, "the base is as it was"
+    assert len(shop.ask("--env", "branch", "read", "report@mon")) == 4
+    shown = shop.ask("env", "show", "branch")
+    assert (shown["borrowed"], shown["built"]) == (3, 2)
+    for environment in ((), ("--env", "branch")):
+        assert shop.call(*environment, "log", "check", "--deep").code == 0
+
+
+def test_environments_are_listed_and_removed(shop: Project) -> None:
+    shop.ask("env", "create", "branch")
+    listed = shop.ask("env", "list")
+    assert [(one["name"], one["borrowed"], one["built"]) for one in listed] == [("branch", 0, 0)]
+    assert "until" in shop.call("env", "show", DATABUILD_ENV="branch").out
+    assert shop.call("--env", "branch", "env", "create", "further").code == 2
+
+    shop.ask("env", "drop", "branch")
+
+    assert shop.ask("env", "list") == []
+    gone = shop.call("status", DATABUILD_ENV="branch")
+    assert (gone.code, "has no environment branch" in gone.err) == (2, True)
+
+
+def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
+    opened = shop.ask("env", "create", "branch")
+    shop.ask("--env", "branch", "plan", *MON)
+    shop.home.rename(shop.home.with_name("elsewhere"))
+
+    done = shop.call("build", "side@tue", DAGSTER_HOME=opened["home"])
+
+    assert (done.code, "is not in" in done.err) == (1, True)
+    shop.home.with_name("elsewhere").rename(shop.home)

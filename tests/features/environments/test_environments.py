@@ -1,0 +1,198 @@
+"""An environment is opened and removed whole, wherever the command was killed (rules 16.1, 16.6)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from databuild_dagster.data.environment import environment_of, folder_of
+from databuild_dagster.data.home import warehouse_of_home
+from databuild_dagster.data.ownership import Ownership, RootOfAnother, plan_take_over
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.features.environments import errors
+from databuild_dagster.features.environments.environments import Environments
+from databuild_dagster.features.environments.records import close_in, opened_in
+from databuild_dagster.warehouse.layout import Warehouse
+from tests.features.environments.conftest import Shop, borrow
+from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
+
+
+def test_an_environment_has_a_home_and_a_root_beside_its_base(shop: Shop) -> None:
+    opened = shop.environments.create("branch")
+
+    folder = folder_of(shop.home, "branch")
+    assert (opened.home, opened.root) == (str(folder / "home"), str(folder / "data"))
+    assert warehouse_of_home(Path(opened.home)) == opened.root
+    assert shop.environments.opened() == {"branch": opened}
+    assert shop.environments.figures(opened) == (0, 0)
+
+
+def test_a_root_may_be_named(shop: Shop, tmp_path: Path) -> None:
+    opened = shop.environments.create("branch", root=tmp_path / "elsewhere")
+
+    assert Path(opened.root, ".databuild.json").exists()
+    shop.environments.drop("branch")
+    assert not Path(opened.root).exists()
+
+
+def test_an_environment_owns_its_root_and_nothing_of_its_base(shop: Shop) -> None:
+    branch = shop.branch()
+    own, of_base = Warehouse(shop.environments.opened()["branch"].root), Warehouse(str(shop.home / "warehouse"))
+
+    ownership = Ownership(branch.store)
+
+    assert ownership.why_not(own) is None
+    assert not ownership.may_write(of_base)
+    with pytest.raises(RootOfAnother):
+        ownership.claim(Warehouse(str(shop.home.with_name("free"))))
+    assert plan_take_over(branch.store, [of_base, own])[0].root == own.root
+    assert Ownership(shop.base.store).why_not(own) is not None
+
+
+def test_a_name_in_use_and_a_bad_name_are_refused(shop: Shop) -> None:
+    shop.environments.create("branch")
+    seq = shop.base.seq
+
+    with pytest.raises(errors.EnvironmentExists):
+        shop.environments.create("branch")
+    for name in ("", "Branch", "-x", "a/b", "x" * 41):
+        with pytest.raises(errors.BadEnvironmentName):
+            shop.environments.create(name)
+    assert shop.base.seq == seq
+
+
+def test_an_environment_is_no_base(shop: Shop) -> None:
+    opened = shop.environments.create("branch")
+
+    with pytest.raises(errors.BaseIsEnvironment):
+        Environments(Path(opened.home), lambda home: None).create("further")
+
+
+def test_a_root_in_a_home_or_with_files_is_refused(shop: Shop, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(shop.home, other)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a.csv").touch()
+    seq = shop.base.seq
+
+    for root in (shop.home / "data", other / "data" / "deep", tmp_path / "full", tmp_path / "full" / "a.csv"):
+        with pytest.raises(errors.BadRoot):
+            shop.environments.create("branch", root=root)
+    assert shop.base.seq == seq
+    assert shop.environments.opened() == {}
+
+
+def test_a_base_in_another_database_is_refused(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABUILD_DB_URL", "postgresql+psycopg://host/database")
+
+    with pytest.raises(errors.BaseElsewhere):
+        shop.environments.create("branch")
+
+
+def test_a_removed_environment_leaves_its_name_and_all_data_of_the_base(shop: Shop) -> None:
+    borrow(shop.branch(), "report@x")
+    before = shop.base.canonical("report@x")
+
+    shop.environments.drop("branch")
+
+    assert not folder_of(shop.home, "branch").exists()
+    assert shop.base.canonical("report@x") == before
+    assert shop.environments.create("branch").pin == shop.base.seq
+    with pytest.raises(errors.NoEnvironment):
+        shop.environments.drop("other")
+
+
+def test_an_environment_in_which_a_process_builds_is_not_removed(shop: Shop) -> None:
+    branch = shop.branch()
+    launch = branch.buffer("clean@x")
+    branch.start_launch(launch, holder=this_process())
+
+    with pytest.raises(errors.InUse):
+        shop.environments.drop("branch")
+
+    assert not shop.environments.opened()["branch"].is_closing
+
+
+def test_a_closing_environment_is_not_opened_again(shop: Shop) -> None:
+    shop.environments.create("branch")
+    close_in(shop.base.engine, opened_in(shop.base.store)["branch"])
+
+    with pytest.raises(errors.EnvironmentClosing):
+        shop.environments.create("branch")
+
+    shop.environments.drop("branch")
+    shop.environments.create("branch")
+
+
+def test_an_environment_that_a_restored_base_does_not_know_can_be_removed(shop: Shop) -> None:
+    shop.base.close()
+    copy = shop.home.with_name("copy")
+    shutil.copytree(shop.home, copy)
+    opened = shop.environments.create("branch")
+    shutil.rmtree(shop.home)
+    copy.rename(shop.home)
+
+    with pytest.raises(errors.EnvironmentExists):
+        shop.environments.create("branch")
+    shop.environments.drop("branch")
+
+    assert not Path(opened.home).exists()
+    shop.environments.create("branch")
+
+
+class Statements:
+    """The statements of every store that a command opens, for `killed_at`."""
+
+    path = ""
+
+    def __init__(self, shop: Shop) -> None:
+        self._call: Callable[[str], None] | None = None
+        shop.traced = self._trace
+
+    def _connection(self) -> Statements:
+        return self
+
+    def set_trace_callback(self, call: Callable[[str], None]) -> None:
+        self._call = call
+
+    def _trace(self, engine: Engine) -> None:
+        if self._call is not None:
+            connection: Any = engine.store._connection()
+            connection.set_trace_callback(self._call)
+
+
+@pytest.mark.long("it kills a process at each statement of a command")
+@pytest.mark.parametrize("counter", AT_STATEMENTS)
+@pytest.mark.parametrize("command", ["create", "drop"])
+def test_a_command_that_was_killed_anywhere_is_repeated(shop: Shop, command: str, counter: Any) -> None:
+    shop.base.close()
+    world = SimpleNamespace(store=Statements(shop))
+
+    for statement in range(1, MOST_STATEMENTS):
+        if command == "drop":
+            shop.environments.create("branch")
+        is_killed = killed_at(world, statement, lambda _: getattr(shop.environments, command)("branch"), counter)
+        if is_killed:
+            found = shop.environments.opened().get("branch")
+            if command == "drop" and found is not None:
+                shop.environments.drop("branch")
+            if command == "create" and (found is None or shop.environments.figures(found) is None):
+                shop.environments.create("branch")
+        found = shop.environments.opened().get("branch")
+        if command == "create":
+            assert found is not None
+            assert shop.environments.figures(found) == (0, 0)
+            assert environment_of(Path(found.home)) is not None
+            shop.environments.drop("branch")
+        else:
+            assert found is None
+        assert not folder_of(shop.home, "branch").exists()
+        if not is_killed:
+            break
+    assert statement > fewest(counter)
