@@ -146,6 +146,8 @@ class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     manifest: ManifestFact | None = None
     #: The Dagster run and event of a plain asset's data.
     origin: str | None = None
+    #: The numbers of the author's metadata, by name.
+    numbers: dict[str, float] = {}
 
 
 class RunSuccess(msgspec.Struct, frozen=True):

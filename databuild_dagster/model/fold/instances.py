@@ -164,6 +164,8 @@ def job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
         instance.code_version = output.code_version
         keep_origin(folding, instance, output.origin)
         keep_manifest(instance, output.manifest)
+        if output.numbers:
+            instance.numbers = _json.encode(output.numbers).decode()
         folding.move_instance(instance, InstanceCause.SUCCEEDED)
         if output.inputs:
             _keep_lineage(folding, instance, folding.found(inputs, output.inputs.values(), "input instance"), output)
