@@ -133,6 +133,8 @@ class ManifestFact(msgspec.Struct, frozen=True, omit_defaults=True):
     files: int = 0
     rows: int = 0
     bytes: int = 0
+    #: The content hash of its rows (rule 4.6), with the name of its implementation; None if it is unknown.
+    content_hash: str | None = None
 
 
 class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -132,6 +132,8 @@ class InstanceRow(msgspec.Struct, gc=False):
     n_files: int | None = None
     n_rows: int | None = None
     n_bytes: int | None = None
+    #: The content hash of its rows (rule 4.6); None if it is unknown, which equals nothing.
+    content_hash: str | None = None
     #: The origin of data from outside.
     origin: str | None = None
     #: The time when its removed files were deleted.

@@ -130,6 +130,7 @@ def keep_manifest(instance: InstanceRow, manifest: e.ManifestFact | None) -> Non
     instance.n_files = manifest.files
     instance.n_rows = manifest.rows
     instance.n_bytes = manifest.bytes
+    instance.content_hash = manifest.content_hash
 
 
 #: The verdict of decide about an impacted output, as the cause of its move.

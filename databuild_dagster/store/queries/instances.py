@@ -526,6 +526,13 @@ class InstanceQueries(Asking):
             SELECT i.uuid, {_FACTS.columns} FROM {PREFIX}instances i WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(_FACTS.by(self._all(sql, Keys(uuids))))
 
+    def content_hashes(self, uuids: Iterable[str]) -> dict[str, str]:
+        """The recorded content hashes by uuid (rule 4.8); instances without one are left out."""
+        sql = f"""
+            SELECT uuid, content_hash FROM {PREFIX}instances
+            WHERE uuid IN (SELECT value FROM json_each(?)) AND content_hash IS NOT NULL"""
+        return dict(self._all(sql, Keys(uuids)))
+
     def input_differences(self, first: str, second: str, most: int) -> tuple[InputCounts, list[InputPair]]:
         """The number of inputs in which two instances differ, and the first of them by ref."""
         sql = f"""
