@@ -148,6 +148,8 @@ class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     manifest: ManifestFact | None = None
     #: The Dagster run and event of a plain asset's data.
     origin: str | None = None
+    #: The last live instance of the ref, if its rows are equal (rule 4.8). None in version 1.
+    same_data_as: str | None = None
 
 
 class RunSuccess(msgspec.Struct, frozen=True):

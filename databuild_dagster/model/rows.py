@@ -138,7 +138,7 @@ class InstanceRow(msgspec.Struct, gc=False):
     origin: str | None = None
     #: The time when its removed files were deleted.
     cleared_at: float | None = None
-    #: The first instance with the same rows in other files.
+    #: The first instance with the same rows, in other files or by an earlier build.
     same_as_id: int | None = None
 
     @property

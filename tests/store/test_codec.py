@@ -109,3 +109,14 @@ def test_a_registration_of_an_older_version_has_no_code():
     assert old.datasets[0].code is msgspec.UNSET
     assert not old.datasets[0].is_of_other_code(None, "tree-1:now")
     assert codec.encode(old)[1] == 3
+
+
+def test_a_success_of_an_older_version_has_no_equal_rows():
+    """Rules 3.1, 4.8"""
+    run = '{"job_run_id":"j","outputs":[{"ref":"a","manifest":{"state":"complete","uri":"u"}}]}'
+    old = codec.decode("JobRunSucceeded", 1, f'{{"type":"JobRunSucceeded","runs":[{run}]}}')
+
+    assert isinstance(old, e.JobRunSucceeded)
+    (output,) = old.runs[0].outputs
+    assert (output.same_data_as, output.manifest) == (None, e.ManifestFact("complete", "u"))
+    assert codec.encode(old)[1] == 2

@@ -58,7 +58,7 @@ def test_outputs_of_a_multi_asset_have_their_own_option() -> None:
 
 def test_another_value_is_refused() -> None:
     with pytest.raises(InvalidAsset, match="same_data of asset 'x' is True; write 'keep', or leave it out"):
-        databuild_asset(name="x", same_data=True)(lambda: None)  # type: ignore[arg-type]
+        databuild_asset(name="x", same_data=True)(lambda: None)  # type: ignore[call-overload]
 
 
 def test_files_of_other_programs_are_refused_because_no_call_writes_them() -> None:
