@@ -183,7 +183,7 @@ def test_a_golden_log_is_continued_by_a_random_walk(recorded, left_behind, seed)
 
 
 def test_the_command_line_brings_an_older_home_to_today(recorded, with_older_tables, monkeypatch):
-    """Rule 3.4: as docs/how-to/upgrading.md says."""
+    """Rule 3.4: as docs/how-to/versions.md says."""
     monkeypatch.setenv("DAGSTER_HOME", str(with_older_tables.parent))
     monkeypatch.delenv("DATABUILD_DB_URL", raising=False)
     run = CliRunner()
