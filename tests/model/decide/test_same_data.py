@@ -221,8 +221,10 @@ def test_a_taint_while_the_rows_are_built_again_ends_their_equality(world: World
 
 
 def test_rows_of_a_tainted_input_equal_nothing(world: World) -> None:
-    build(world, "a")
+    """The taint covers what was read, and not the last live instance."""
+    build(world, "a", "x:1")
     build(world, "b", inputs=["a"])
+    rebuild(world, "a", "x:2")
     world.taint("b")
     job_run, read = world.job_run("b"), {"a": world.uuid("a")}
     taint_downstream(world, "a")
