@@ -85,12 +85,55 @@ def test_each_command_of_a_page_can_be_typed(page: Path) -> None:
     assert [why for inline, line in found if (why := why_not_typed(inline or line))] == []
 
 
-def test_every_decision_is_listed() -> None:
-    folder = ROOT / "docs" / "decisions"
+DECISIONS = ROOT / "docs" / "decisions"
+_ANCHOR = re.compile(r'<a id="decision-(\d{4})"></a>\n\n## \1 ')
 
-    pages = {path.name for path in folder.glob("0*.md")}
 
-    assert pages == set(re.findall(r"\((0\d+[^)]*\.md)\)", (folder / "README.md").read_text()))
+def test_every_decision_is_listed_once_with_its_place() -> None:
+    """A decision is a heading of a page, or a page `NNNN-name.md`."""
+    places = [
+        f"{page.name}#decision-{number}"
+        for page in DECISIONS.glob("*.md")
+        for number in _ANCHOR.findall(page.read_text())
+    ]
+    pages = [path.name for path in DECISIONS.glob("0*.md")]
+
+    lines = re.findall(r"^- \[?(\d{4})(:?).*?\((\S+)\)", (DECISIONS / "README.md").read_text(), re.MULTILINE)
+
+    listed = [(number, place) for number, successor, place in lines if not successor]
+    assert sorted(places + pages) == sorted(place for _, place in listed)
+    assert [number for number, place in listed if number not in place] == []
+    assert {place for _, successor, place in lines if successor} <= {*places, *pages}
+    assert len({number for number, _, _ in lines}) == len(lines)
+
+
+def test_a_link_to_a_decision_leads_to_its_heading() -> None:
+    links = [
+        (page, *link) for page in PAGES for link in re.findall(r"\]\(([^)#]*)#decision-(\d{4})\)", page.read_text())
+    ]
+
+    broken = [
+        f"{page.name}: {number}"
+        for page, target, number in links
+        if number not in _ANCHOR.findall((page.parent / target if target else page).read_text())
+    ]
+
+    assert links
+    assert broken == []
+
+
+def test_each_decision_that_the_code_names_is_listed() -> None:
+    folders = ("databuild_dagster", "tests", "docs", "tools", "bench")
+    texts = (
+        path.read_text() for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")
+    )
+    known = {
+        int(number) for number in re.findall(r"^- \[?(\d{4})", (DECISIONS / "README.md").read_text(), re.MULTILINE)
+    }
+
+    named = {int(number) for text in texts for number in re.findall(r"\b[Dd]ecision\s+(\d+)\b", text)}
+
+    assert named - known == set()
 
 
 def test_the_generated_pages_are_up_to_date() -> None:

@@ -2,7 +2,7 @@
 
 A ref is text in events, rows and plans of 100,000 refs: `Ref` is that text as a type, and costs nothing when the program
 runs. Text becomes a `Ref` in `parse_ref` and `make_ref` alone; what the database and our own manifests hold was parsed
-before it was written (docs/decisions/0030-refs.md). `PartitionRef` is the same name taken apart, for users. An instance
+before it was written (docs/decisions/wants.md#decision-0030). `PartitionRef` is the same name taken apart, for users. An instance
 uuid is derived from the job run and the ref, so that a replay of the log makes the same identities and no event has to
 carry them.
 """

@@ -11,7 +11,7 @@ from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema
 
-#: The type, in Spark's words, of a column without a value. The files have a text column in its place.
+#: The type of a column without a value, which is in no file, or has the type of texts there.
 _VOID: Final = "void"
 
 _log = logger(__name__)
