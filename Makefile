@@ -55,7 +55,7 @@ demo: $(EXAMPLE) ## the main job, on real data: build a month of flights on Spar
 	@EXAMPLE_SPARK=$(SPARK) sh tools/demo.sh $(REF)
 
 lots-demo: .venv/.example-shared #: flights that arrive as files, late and missing ones among them: lots, arcs and gaps
-	@sh tools/lots_demo.sh
+	@sh examples/flights/lots_demo.sh
 
 ui: $(EXAMPLE) ## open Dagster on what the demo built
 	@EXAMPLE_SPARK=$(SPARK) $(BIN)/databuild dev
@@ -153,11 +153,12 @@ matrix-ci: $(READY) #: the rows of versions that CI tries
 mutations: $(READY) #: take out each guard of a list and see a test fail (ARGS="--only lot" for some)
 	$(BIN)/python -m tests.mutations $(ARGS)
 
-check: $(READY) ## everything CI will ask: ruff, mypy strict, the import contracts
+check: $(READY) ## everything CI will ask: ruff, mypy strict, the import contracts, the prose of the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.prose
 
 format: $(READY) #: let ruff put the code in order
 	$(BIN)/ruff check --fix .

@@ -18,7 +18,6 @@ import dagster as dg
 import pyspark.sql.functions as F
 from pyspark.sql import DataFrame, SparkSession
 
-import nycflights
 from databuild_dagster import (
     BuildContext,
     DatabuildSpark,
@@ -29,6 +28,7 @@ from databuild_dagster import (
     databuild_multi_asset,
     want_schedule,
 )
+from examples.flights import nycflights
 
 FIRST_DAY, LAST_DAY = date(2013, 1, 1), date(2013, 12, 31)
 

@@ -27,8 +27,8 @@ import pyspark.sql.functions as F
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame
 
-import nycflights
 from bench.plain_spark import UTC, carrier_monthly, flight_delays, write
+from examples.flights import nycflights
 
 OUT = "PLAIN_DAGSTER_OUT"
 DAILY_ASSETS = ("flights", "weather", "flight_delays")

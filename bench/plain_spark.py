@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark.sql.functions as F
 from pyspark.sql import DataFrame, SparkSession
 
-import nycflights
+from examples.flights import nycflights
 
 JANUARY = (1,)
 YEAR = tuple(range(1, 13))

@@ -66,6 +66,22 @@ def test_a_test_name_is_a_sentence_of_at_most_80_characters(path: Path) -> None:
     assert too_long == []
 
 
+#: Folders that a visitor meets. Of docs/, the README of the project says what each page is for.
+VISITED = [TESTS.parent / name for name in ("deploy", "distributions", "examples/penguins", "tests", "tools")]
+VISITED += [
+    init.parent
+    for name in ("bench", "examples/flights", "tests")
+    for init in (TESTS.parent / name).rglob("__init__.py")
+]
+
+
+@pytest.mark.parametrize("folder", VISITED, ids=lambda folder: folder.relative_to(TESTS.parent).as_posix())
+def test_a_folder_says_what_it_is_by_a_readme_or_a_docstring(folder: Path) -> None:
+    init = folder / "__init__.py"
+
+    assert (folder / "README.md").is_file() or ast.get_docstring(ast.parse(init.read_text()))
+
+
 #: The modules of the plain model of the rules, and all that they may take from the package: the errors and names of states.
 PLAIN_MODEL = sorted((TESTS / "simulation" / "naive").glob("*.py"))
 PLAIN_NAMES = {"errors", "Refused", "InstanceState", "WantState"}

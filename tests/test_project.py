@@ -14,7 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-import nycflights
+from examples.flights import nycflights
 from tools.parts import MISSION, PARTS
 
 ROOT = Path(__file__).parent.parent
@@ -80,6 +80,20 @@ def test_the_workflow_runs_each_part_on_a_machine_of_its_own():
 
     assert job["strategy"]["matrix"]["part"] == [part.target for part in (MISSION, *PARTS)]
     assert job["steps"][-1] == {"run": ".ci/run ${{ matrix.part }}"}
+
+
+def test_each_change_is_an_item_whose_name_ends_with_its_section():
+    """changes/README.md"""
+    items = {path.name: path.read_text() for path in (ROOT / "changes").iterdir() if path.name != "README.md"}
+
+    assert [name for name in items if not re.fullmatch(r"[\w-]+\.(added|changed|fixed)\.md", name)] == []
+    assert [name for name, text in items.items() if not re.match(r"- [A-Z`@*\[]", text)] == []
+
+
+def test_the_section_of_a_release_in_the_changelog_fits_on_one_page():
+    sections = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+
+    assert [section.splitlines()[0] for section in sections if len(section.split()) > 700] == []
 
 
 def test_every_room_of_the_package_has_an_owner_and_no_pattern_is_of_another_tree():

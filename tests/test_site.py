@@ -3,7 +3,7 @@
 import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,6 +49,21 @@ def test_the_how_to_pages_have_the_order_of_their_table() -> None:
 )
 def test_a_link_leads_to_a_page_of_the_site_or_is_plain_text(name: str, text: str, shown: str) -> None:
     assert HOOK.rewritten(text, name) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("rules/05-wants.md", '<a id="rules-5"></a>\n\n# 5 `Wants`\n', "5 Wants"),
+        ("index.md", "# databuild_dagster\n", "Overview"),
+    ],
+)
+def test_the_navigation_names_a_page_by_its_heading_and_the_first_overview(name: str, text: str, title: str) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=name), meta={}, title=None)
+
+    HOOK.on_page_markdown(text, page)
+
+    assert page.meta == {"title": title}
 
 
 def test_a_page_that_loads_something_from_another_host_stops_the_build(tmp_path: Any) -> None:

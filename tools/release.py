@@ -1,9 +1,11 @@
 """Makes a release and publishes nothing: the files, their digests, an SBOM, and the command that would publish them.
 
+    .venv/bin/python tools/release.py --fold
     .venv/bin/python tools/release.py --url https://HOST/OWNER/PROJECT/blob/vVERSION
 
-Refused if the tree has changes, if the CHANGELOG has no section for the version, or if the version is tagged on another commit. The
-environment of the SBOM is the plain distribution alone, installed from the new wheels.
+The first command moves the items of `changes` into the CHANGELOG, as the section of the version; commit it. The second is refused if the
+tree has changes, if the CHANGELOG has no section for the version, if `changes` has items, or if the version is tagged on another commit.
+`--dry-run` says so and continues. The environment of the SBOM is the plain distribution alone, installed from the new wheels.
 """
 
 from __future__ import annotations
@@ -16,36 +18,48 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from databuild_dagster.version import __version__
 
 ROOT = Path(__file__).parent.parent
 SOURCES = (ROOT, ROOT / "distributions" / "databuild-dagster-core")
-DIST = ROOT / "dist"
+CHANGELOG = ROOT / "CHANGELOG.md"
+CHANGES = ROOT / "changes"
+#: Sections of a release, by the end of the name of an item: `lots-by-week.added.md`.
+SECTIONS = ("added", "changed", "fixed")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", required=True, help="where the files of this version are, for the links of the README")
+    parser.add_argument("--fold", action="store_true", help="move the items of changes/ into the CHANGELOG, and end")
+    parser.add_argument("--url", help="where the files of this version are, for the links of the README")
+    parser.add_argument("--into", type=Path, default=ROOT / "dist", help="the folder of the files, which is emptied")
     parser.add_argument("--no-sbom", action="store_true", help="leave out the SBOM, whose environment takes minutes")
+    parser.add_argument("--dry-run", action="store_true", help="build where no release is possible, too, and say why")
     given = parser.parse_args()
-    if not re.fullmatch(r"https://\S+[^/\s]", given.url):
+    if given.fold:
+        return fold()
+    if not re.fullmatch(r"https://\S+[^/\s]", given.url or ""):
         parser.error(f"--url {given.url} is no https address without a slash at its end")
     if why_not := refusal():
         print(f"No release: {why_not}.", file=sys.stderr)
-        return 1
-    shutil.rmtree(DIST, ignore_errors=True)
+        if not given.dry_run:
+            return 1
+    shutil.rmtree(given.into, ignore_errors=True)
     for source in SOURCES:
-        run(sys.executable, "-m", "build", "--outdir", str(DIST), str(source), DATABUILD_PROJECT_URL=given.url)
-    files = sorted(DIST.iterdir())
+        run(sys.executable, "-m", "build", "--outdir", str(given.into), str(source), DATABUILD_PROJECT_URL=given.url)
+    files = sorted(given.into.iterdir())
     run(sys.executable, "-m", "twine", "check", "--strict", *map(str, files))
     if not given.no_sbom:
-        write_sbom(DIST / f"databuild-dagster-{__version__}.cdx.json")
-    for file in sorted(DIST.iterdir()):
+        write_sbom(given.into / f"databuild-dagster-{__version__}.cdx.json", given.into.glob("*.whl"))
+    for file in sorted(given.into.iterdir()):
         print(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}")
     print("\nNothing was published. This would publish it:\n")
-    print(f"    git tag v{__version__} && twine upload {' '.join(f'dist/{file.name}' for file in files)}")
+    names = " ".join(f"{given.into.name}/{file.name}" for file in files)
+    print(f"    git tag v{__version__} && twine upload {names}")
     return 0
 
 
@@ -56,17 +70,47 @@ def refusal() -> str:
     tagged = said("git", "tag", "--list", f"v{__version__}")
     if tagged and said("git", "rev-list", "-n", "1", tagged) != said("git", "rev-parse", "HEAD"):
         return f"{tagged} is the tag of another commit; raise the version in databuild_dagster/version.py"
-    # A version between releases has its lines under Unreleased.
-    section = "Unreleased" if ".dev" in __version__ else __version__
-    if f"\n## {section}" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
-        return f"CHANGELOG.md has no section {section}"
+    if not has_section():
+        return f"CHANGELOG.md has no section {__version__}; run `python tools/release.py --fold`"
+    if left := items():
+        return f"changes/{left[0].name} is in no release; raise the version in databuild_dagster/version.py"
     return ""
 
 
-def write_sbom(path: Path) -> None:
+def has_section() -> bool:
+    return f"\n## {__version__}, " in CHANGELOG.read_text(encoding="utf-8")
+
+
+def items() -> list[Path]:
+    """The changes since the last release, by name."""
+    return sorted(path for path in CHANGES.glob("*.md") if path.name != "README.md")
+
+
+def fold() -> int:
+    """Move the items into a section of the CHANGELOG that has the date of today."""
+    sections = {name: [path for path in items() if path.name.endswith(f".{name}.md")] for name in SECTIONS}
+    if has_section():
+        print(f"CHANGELOG.md has a section {__version__}: raise the version in version.py first.", file=sys.stderr)
+        return 1
+    if others := sorted({*items()}.difference(*sections.values())):
+        print(f"changes/{others[0].name} ends with none of .{'.md, .'.join(SECTIONS)}.md.", file=sys.stderr)
+        return 1
+    section = f"\n## {__version__}, {datetime.now(UTC):%Y-%m-%d}\n"
+    for name, paths in sections.items():
+        if paths:
+            section += f"\n### {name.capitalize()}\n\n" + "".join(f"{path.read_text().strip()}\n" for path in paths)
+    head, mark, rest = CHANGELOG.read_text(encoding="utf-8").partition("\n## ")
+    CHANGELOG.write_text(f"{head}{section}{mark}{rest}", encoding="utf-8")
+    for path in items():
+        path.unlink()
+    print(f"CHANGELOG.md has a section {__version__}. Read it, and commit it with changes/.")
+    return 0
+
+
+def write_sbom(path: Path, wheels: Iterable[Path]) -> None:
     """A list, in the form of CycloneDX, of what `pip install databuild-dagster` brings today."""
     with tempfile.TemporaryDirectory(prefix="sbom-") as folder:
-        described = environment(Path(folder) / "described", *map(str, DIST.glob("*.whl")))
+        described = environment(Path(folder) / "described", *map(str, wheels))
         # Apart, so that the list has nothing of the tool's own.
         tool = environment(Path(folder) / "tool", "cyclonedx-bom>=7,<8")
         run(tool, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--output-file", str(path), described)

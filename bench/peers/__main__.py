@@ -31,9 +31,9 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-import nycflights
 from bench.peers.tree import adopt_daemons, processor_seconds
 from bench.results import record
+from examples.flights import nycflights
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-import nycflights
+from examples.flights import nycflights
 from tests.support.cluster import wait_until
 from tests.support.project import PLAIN_DAGSTER_YAML
 

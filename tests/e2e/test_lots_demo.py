@@ -31,7 +31,7 @@ class Demo:
             "DEMO_PYTHON": sys.executable,
         }
         self.home = folder / "home"
-        done = self.run("sh", "tools/lots_demo.sh")
+        done = self.run("sh", "examples/flights/lots_demo.sh")
         assert done.returncode == 0, (done.stdout, done.stderr)
         self.out = done.stdout
 

@@ -1,0 +1,1 @@
+"""Engines without this package read every snapshot of published tables: `make test-engines`."""

@@ -1,0 +1,1 @@
+"""The package beside the oldest and newest versions of Python, Spark, Dagster and others: `make matrix`."""

@@ -1,0 +1,1 @@
+"""The published distributions, built and used in empty environments: `make package`."""

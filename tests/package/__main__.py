@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 
 from databuild_dagster.version import __version__
@@ -22,6 +23,8 @@ from tests.support import tutorial
 CORE, PLAIN = "databuild-dagster-core", "databuild-dagster"
 #: The commit of the version from which `--all` upgrades, which was one distribution; nothing was released yet.
 EARLIER = "d63fdb8"
+#: Where the published README would find the other files.
+ADDRESS = "https://example.org/databuild_dagster"
 #: A line of the docs that installs one of the two.
 INSTALL = re.compile(r"pip install '?(databuild[-_]dagster[\w-]*(?:\[[\w,]+\])?)")
 
@@ -55,19 +58,28 @@ def main() -> int:
 
 
 def publish(folder: Path) -> None:
-    """Build both distributions twice, as wheel and as source."""
+    """Let the release script build both distributions as wheel and as source, and build them again."""
+    script = (str(CHECKOUT / "tools" / "release.py"), "--dry-run", "--no-sbom", "--into", str(folder / "index"))
+    with step("the release script builds and checks what would be published"):
+        said = run(sys.executable, *script, "--url", ADDRESS)
+        listed = dict(reversed(line.split()) for line in said.splitlines() if re.match(r"[0-9a-f]{64} ", line))
+        found = {path.name: sha256(path.read_bytes()).hexdigest() for path in (folder / "index").iterdir()}
+        if len(found) != 4 or listed != found or "Nothing was published." not in said:
+            raise Failed(f"the script printed\n{said}\nbut there are {found}")
     with step("two builds have the same bytes"):
-        first, second = (built_in(folder / name) for name in ("index", "again"))
-        if first != second:
-            raise Failed(f"files that differ: {sorted(name for name in first if first[name] != second.get(name))}")
-    with step("twine finds nothing wrong with them"):
-        run(sys.executable, "-m", "twine", "check", "--strict", *map(str, sorted((folder / "index").iterdir())))
-
-
-def built_in(folder: Path) -> dict[str, bytes]:
-    for source in SOURCES:
-        run(sys.executable, "-m", "build", "--outdir", str(folder), str(source))
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+        for source in SOURCES:
+            run(
+                sys.executable,
+                "-m",
+                "build",
+                "--outdir",
+                str(folder / "again"),
+                str(source),
+                more={"DATABUILD_PROJECT_URL": ADDRESS},
+            )
+        again = {path.name: sha256(path.read_bytes()).hexdigest() for path in (folder / "again").iterdir()}
+        if again != found:
+            raise Failed(f"files that differ: {sorted(name for name in found if found[name] != again.get(name))}")
 
 
 def use_wheels(folder: Path) -> Path:

@@ -8,6 +8,7 @@ they are the database that it left behind, and `restore` makes it again.
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -17,6 +18,12 @@ from typing import Any, NamedTuple
 from databuild_dagster.store import schema
 
 HERE = Path(__file__).parent.parent / "golden"
+
+#: The folder of recorded homes, each with its warehouse beside the four files.
+HOMES = "homes"
+
+#: Where the project of a recorded home was. Versions before the first release recorded whole paths.
+PROJECT = "/srv/shop"
 
 #: What is recorded of the meta table. The id and the place of a store belong to one file, and a restored one has none.
 VERSIONS = ("log_version", "projection_version")
@@ -86,6 +93,22 @@ def restore(golden: Golden, database: Path) -> None:
         _insert(connection, schema.events.name, golden.log)
         for table, rows in golden.tables.items():
             _insert(connection, table, rows)
+
+
+def homes() -> list[str]:
+    return sorted(path.parent.name for path in (HERE / HOMES).glob("*/about.json"))
+
+
+def restore_home(version: str, project: Path) -> Path:
+    """The home of a version below a folder, as if its project had always been there."""
+    home = project / ".dagster_home"
+    shutil.copytree(HERE / HOMES / version, home)
+    for path in home.rglob("*.json*"):
+        path.write_text(path.read_text().replace(PROJECT, str(project)))
+    restore(read(home.name, project), home / "databuild.db")
+    shutil.copy(HERE / HOMES / "definitions.py", project)
+    (project / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+    return home
 
 
 _LOG = (schema.meta.name, schema.events.name)

@@ -64,6 +64,7 @@ def on_files(files: Any, config: Any) -> Any:
     """MkDocs calls this with the files of docs/."""
     from mkdocs.structure.files import File
 
+    files.append(File.generated(config, "site.css", content=(ROOT / "tools/site/site.css").read_text(encoding="utf-8")))
     for name, source in OUTSIDE.items():
         files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
     return files
@@ -72,6 +73,10 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """MkDocs calls this with the text of each page: links into docs/ are the site's, other files of the project are text."""
     name = page.file.src_uri
+    # The navigation would name a page with an anchor before its heading after its file. The first page has the name of the site.
+    heading = re.search(r"^# (.+)$", markdown, re.MULTILINE)
+    title = "Overview" if name == "index.md" else heading[1] if heading else page.title
+    page.meta.setdefault("title", re.sub(r"[`*]", "", title))
     return rewritten(markdown, name)
 
 

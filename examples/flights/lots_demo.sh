@@ -1,7 +1,7 @@
 #!/bin/sh
 # Plays three days of files that land hour by hour: what arcs make of them, what is missing, and what comes late.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 python=${DEMO_PYTHON:-.venv/bin/python}
 folder=${LOTS_DEMO:-.lots_demo}
 export LOTS_DAYS="${LOTS_DAYS:-3}"
@@ -25,10 +25,10 @@ run() {
 
 # As the orchestrator in Dagster does it every five seconds by itself.
 tick_on() {
-    printf '$ databuild admin tick -f lots.py    # until nothing is due\n'
+    printf '$ databuild admin tick -f examples/flights/lots.py    # until nothing is due\n'
     n=0
     while [ $n -lt $most_ticks ]; do
-        answer=$(databuild admin tick -f lots.py)
+        answer=$(databuild admin tick -f examples/flights/lots.py)
         printf '  %s\n' "$answer"
         [ "$answer" != "Nothing is due." ] || return 0
         n=$((n + 1))
@@ -48,11 +48,11 @@ mkdir -p "$DAGSTER_HOME" "$LOTS_LANDING"
 cp dagster.yaml "$DAGSTER_HOME"
 
 echo "1. A sender writes flights and weather as files, one for each hour. It prints which files are late or missing."
-printf '$ python -m tools.land %s --days %s\n' "$folder/landing" "$LOTS_DAYS"
-"$python" -m tools.land "$LOTS_LANDING" --days "$LOTS_DAYS"
+printf '$ python -m examples.flights.land %s --days %s\n' "$folder/landing" "$LOTS_DAYS"
+"$python" -m examples.flights.land "$LOTS_LANDING" --days "$LOTS_DAYS"
 
 say "2. The boundaries read the folder: the files of each hour that is over become a lot. No file is copied."
-run lot arrive --landed -f lots.py
+run lot arrive --landed -f examples/flights/lots.py
 
 say "3. The tick wants and builds the lots whose sources arrived. The first build starts Spark."
 tick_on
@@ -71,9 +71,9 @@ say "6. A day is built when all of its hours are there."
 run read daily_summary@2013-02-09
 
 say "7. The late files arrive. A whole hour closes its gap. Half an hour makes a new instance of its lot."
-printf '$ python -m tools.land %s --days %s --late\n' "$folder/landing" "$LOTS_DAYS"
-"$python" -m tools.land "$LOTS_LANDING" --days "$LOTS_DAYS" --late
-run lot arrive --landed -f lots.py
+printf '$ python -m examples.flights.land %s --days %s --late\n' "$folder/landing" "$LOTS_DAYS"
+"$python" -m examples.flights.land "$LOTS_LANDING" --days "$LOTS_DAYS" --late
+run lot arrive --landed -f examples/flights/lots.py
 
 say "8. Only the hours of these files are built, and the days that contain them."
 tick_on
@@ -83,4 +83,4 @@ say "9. The lots that are missing now need the file that the sender never sent."
 run lot gaps daily_summary --chain
 
 say "Look around: 'export DAGSTER_HOME=$DAGSTER_HOME', then databuild lot list --subscriptions, lot list or lot gaps,"
-echo "or 'databuild dev -f lots.py', which opens Dagster and watches the folder."
+echo "or 'databuild dev -f examples/flights/lots.py', which opens Dagster and watches the folder."

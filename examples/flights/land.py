@@ -1,7 +1,7 @@
 """The sender of the lots demo: drops New York's flights and weather as files, an hour each, and not all of them.
 
-    python -m tools.land FOLDER --days 3     drops the days' files, and says what is wrong with them
-    python -m tools.land FOLDER --late       drops what it left out and comes late
+    python -m examples.flights.land FOLDER --days 3     drops the days' files, and says what is wrong with them
+    python -m examples.flights.land FOLDER --late       drops what it left out and comes late
 
 The rows are those of `nycflights`, the first days those of the blizzard of February 2013. What goes wrong is the table
 `MISHAPS`, so it is the same every time. A file is written under another name and renamed when it is whole, as every
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-import nycflights
+from examples.flights import nycflights
 
 FIRST_DAY = datetime(2013, 2, 8, tzinfo=UTC)
 MAX_DAYS = 3

@@ -6,7 +6,7 @@
 
 Each hour is a lot. What lands is recorded by two boundaries, and each asset after them subscribes to what it reads, so a
 day's summary is built when its last hour has come, and built anew when one comes late. `make lots-demo` plays it with
-files of which some are missing, empty, late or sent twice on purpose (`tools/land.py`).
+files of which some are missing, empty, late or sent twice on purpose (`land.py`).
 
 Rows are filed under the hour of UTC for which their flight was scheduled: a lot is an interval of a UTC day.
 """
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from databuild_dagster import ByKey, DatabuildSpark, build_definitions, databuild_asset, databuild_boundary
 
 #: Where files land, and how many days of them are played.
-LANDING = Path(os.environ.get("LOTS_LANDING", Path(__file__).parent / ".lots_demo" / "landing")).absolute()
+LANDING = Path(os.environ.get("LOTS_LANDING", Path(__file__).parents[2] / ".lots_demo" / "landing")).absolute()
 DAYS = int(os.environ.get("LOTS_DAYS", "3"))
 
 hourly = dg.HourlyPartitionsDefinition("2013-02-08-00:00", end_date=f"2013-02-{8 + DAYS:02}-00:00")
