@@ -285,7 +285,7 @@ _WHAT_TO_DO = {
     _S.BUILDING: "`databuild show {ref}` shows when it is live.",
     _S.UPSTREAM_BUILDING: "`databuild show {ref}` shows which inputs it waits for.",
     _S.UP_FOR_RETRY: "`databuild build {ref}` builds it.",
-    _S.FAILED: "Fix the cause, then `databuild taint --reason fixed {ref}` opens it for another build.",
+    _S.FAILED: "Fix the cause, then `databuild retry {ref}` opens it for another build.",
     _S.UPSTREAM_FAILED: "`databuild show {ref}` shows which input failed; the ref is built once that is fixed.",
     _S.TAINTED: "`databuild build {ref}` builds it again.",
 }

@@ -192,7 +192,8 @@ class Registered(NamedTuple):
             return ""
         return (
             f"This code of location {location!r} {differences}; the registered ones stay, because an orchestrator with other code is "
-            "at work and builds them. Deploy this code there, or stop the orchestrator."
+            "at work and builds them. Deploy this code there (`databuild dev`: reload the code location in Dagster), or stop the "
+            "orchestrator."
         )
 
     @property

@@ -150,6 +150,8 @@ class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     origin: str | None = None
     #: The last live instance of the ref, if its rows are equal (rule 4.8). None in version 1.
     same_data_as: str | None = None
+    #: The numbers of the author's metadata, by name.
+    numbers: dict[str, float] = {}
 
 
 class RunSuccess(msgspec.Struct, frozen=True):

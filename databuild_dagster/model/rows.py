@@ -140,6 +140,8 @@ class InstanceRow(msgspec.Struct, gc=False):
     cleared_at: float | None = None
     #: The first instance with the same rows, in other files or by an earlier build.
     same_as_id: int | None = None
+    #: The numbers of the author's metadata, as a JSON object.
+    numbers: str | None = None
 
     @property
     def same_root(self) -> int:

@@ -98,6 +98,8 @@ _OF_A_STORE = {
         "Check the store, and its endpoint in the configuration of that Spark.",
     ),
 }
+#: A file in the folder of a local Spark server, `settings.state_dir`.
+_BELOW_A_SERVER = re.compile(r"/(?:databuild-)?spark(?:-\d+)?/[0-9a-f]{12}/(.+)$")
 #: The code of the store and the status of HTTP, as the clients of Spark's engines quote them: Sail, both versions of Amazon's
 #: SDK for Java, Azure and Google.
 _STORE_CODE = re.compile(
@@ -283,11 +285,21 @@ def _known_condition(exception: BaseException) -> str | None:
         case ["TABLE_OR_VIEW_NOT_FOUND"]:
             return f"There is no table or view {parameters.get('relationName', name)}"
         case ["PATH_NOT_FOUND"] | ["FAILED_READ_FILE", "FILE_NOT_EXIST"]:
-            return f"File {parameters.get('path', name)} is listed but not there"
+            return _not_there(parameters.get("path", name))
         case ["FAILED_READ_FILE", *_]:
             return f"File {parameters.get('path', name)} cannot be read"
         case _:
             return None
+
+
+def _not_there(path: str) -> str:
+    relative = _BELOW_A_SERVER.search(path)
+    if relative is None:
+        return f"There is no file {path}"
+    return (
+        f"There is no file {relative[1]} in the folder of the Spark server, where a relative path begins: give an absolute path, "
+        f"such as str(Path(__file__).parent / {relative[1]!r})"
+    )
 
 
 def _where(exception: BaseException) -> str:

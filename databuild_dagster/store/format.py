@@ -14,7 +14,7 @@ from databuild_dagster.model.coordination import DelegationOutcome
 #: and reasons to set aside; 5 paths relative to the home; 6 the code of datasets; 7 builds with equal rows.
 LOG_VERSION = 7
 #: Version of the projections; if it differs, the tables have to be computed again.
-PROJECTION_VERSION = 15
+PROJECTION_VERSION = 16
 
 PREFIX = "databuild_"
 #: The tables of the log: the versions, and the events.

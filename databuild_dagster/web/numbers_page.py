@@ -14,9 +14,10 @@ import msgspec
 
 from databuild_dagster.calls.calendar_keys import keys_of
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.store.queries.canonical import NUMBERS
-from databuild_dagster.web.parameters import choice, text
+from databuild_dagster.web.parameters import text
 from databuild_dagster.web.routes import ApiRoute, Ask, Page, parameters_of
 from databuild_dagster.web.state import State
 
@@ -59,6 +60,8 @@ class Numbers(msgspec.Struct, frozen=True):
 
     dataset: str
     value: str
+    #: The numbers that can be asked for: the package's, and those of the author's metadata.
+    names: list[str]
     n: int
     n_known: int
     least: float | None
@@ -72,6 +75,9 @@ class Numbers(msgspec.Struct, frozen=True):
 def numbers(state: State, dataset: str, value: str | None, within: str | None) -> Numbers:
     """A number of the partitions of a dataset; of a large one, counted two minutes ago at most."""
     spec, name = state.engine.queries.datasets.known(dataset), value or _ROWS
+    if name not in NUMBERS and name not in (names := state.engine.queries.canonical.recorded_numbers(dataset)):
+        known = ", ".join([*NUMBERS, *names])
+        raise InvalidRequest(what="value", value=name, why=f"the newest partitions of {dataset} have {known}")
     if within:
         return _numbers(state, spec, name, within)
     return state.kept(f"numbers of {spec.asset}: {name}", lambda: _numbers(state, spec, name, ""))
@@ -96,7 +102,9 @@ def _numbers(state: State, spec: DatasetSpec, name: str, within: str) -> Numbers
         )
         for part in parts
     ]
-    return Numbers(spec.asset, name, len(refs), len(known), *_spread([number for _, number in known]), points, unlike)
+    names = [*NUMBERS, *state.engine.queries.canonical.recorded_numbers(spec.asset)]
+    spread = _spread([number for _, number in known])
+    return Numbers(spec.asset, name, names, len(refs), len(known), *spread, points, unlike)
 
 
 def _spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
@@ -129,16 +137,22 @@ class Column(NamedTuple):
 
 
 def drawn(found: dict[str, Any]) -> list[Column]:
-    """The columns of a chart."""
-    points, most = found["points"], found["most"] or 1
+    """The columns of a chart, which begins at zero, or at the least number below it."""
+    points = found["points"]
     step = WIDTH / max(len(points), 1)
     columns: list[Column] = []
     for place, point in enumerate(points):
         if point["most"] is None:
             continue
-        high, low = (HEIGHT * (1 - point[end] / most) for end in ("most", "least"))
+        high, low = (_height(found, point[end]) for end in ("most", "least"))
         columns.append(Column(point, place * step, max(step - 1.0, step * 0.8), high, low))
     return columns
+
+
+def _height(found: dict[str, Any], number: float) -> float:
+    bottom: float = min(found["least"], 0)
+    top: float = max(found["most"], 0)
+    return HEIGHT * (top - number) / (top - bottom or 1)
 
 
 ROUTES: Final = (
@@ -149,7 +163,10 @@ ROUTES: Final = (
         Numbers,
         (
             text("dataset", "The name of the asset.", required=True),
-            choice("value", "The number: rows, which is the default, or another one.", list(NUMBERS)),
+            text(
+                "value",
+                "The number: rows, which is the default, bytes, files, seconds, or one of the author's metadata.",
+            ),
             text("within", "Only partitions whose keys begin so, such as 2024-01."),
         ),
     ),
@@ -158,13 +175,12 @@ ROUTES: Final = (
 
 def _show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     found = ask("numbers", **values)
-    middle = None if not found["most"] else HEIGHT * (1 - found["median"] / found["most"])
+    middle = None if not found["most"] else _height(found, found["median"])
     return {
         "values": values,
         "found": found,
         "columns": drawn(found),
         "middle": middle,
-        "names": list(NUMBERS),
         "drawing": (WIDTH, HEIGHT),
     }
 

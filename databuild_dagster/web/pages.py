@@ -38,6 +38,8 @@ MAX_WANTS_OF_REF: Final = 20
 MAX_INSTANCES: Final = 100
 #: The numbers of levels that the page of a graph offers.
 LEVELS: Final = (1, 2, 3, 5, 10, 20, MAX_LEVELS)
+#: Entries of the navigation that are always seen; the others are in a list that opens.
+N_SHOWN: Final = 5
 #: The parameter of every page with the id of the command that led there.
 DONE: Final = text("done", "The id of the command that led there.")
 
@@ -54,7 +56,7 @@ class Pages:
             takes_away={action.name for action in actions() if action.takes_away},
         )
         self._environment.globals.update(
-            counted=counted, may_act=not is_read_only, has_page=_has_page, navigation=navigation()
+            counted=counted, may_act=not is_read_only, has_page=_has_page, navigation=navigation(), n_shown=N_SHOWN
         )
 
     def render(self, page: Page, values: dict[str, Any], query: str, done: str | None = None) -> str:

@@ -5,6 +5,7 @@ import sys
 import pyspark.sql.functions as F
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import AnalysisException
 from pyspark.sql.types import LongType
 
 from databuild_dagster.spark.failures import explain_failure, is_of_the_machine, is_transient
@@ -55,6 +56,23 @@ def test_a_bucket_that_a_function_names_wrongly_may_be_of_one_partition(sail, s3
 
     assert "there is no such bucket. Create it" in explain_failure(refused.value)
     assert (is_transient(refused.value), is_of_the_machine(refused.value)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("file:/work/.dagster_home/spark/57701561859c/in/1.csv", "file in/1.csv in the folder of the Spark server"),
+        ("file:/tmp/databuild-spark-1000/57701561859c/in/1.csv", "file in/1.csv in the folder of the Spark server"),
+        ("file:/work/data/in/1.csv", "file file:/work/data/in/1.csv"),
+    ],
+)
+def test_a_relative_path_is_said_to_begin_in_the_folder_of_the_server(path, named):
+    error = AnalysisException("no file", errorClass="PATH_NOT_FOUND", messageParameters={"path": path})
+
+    sentence = explain_failure(error)
+
+    assert sentence.startswith(f"There is no {named}")
+    assert ("give an absolute path" in sentence) == ("/in/1.csv" not in named)
 
 
 def test_a_store_that_is_slow_for_a_while_delays_a_write(sail, s3, warehouse):

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
 from databuild_dagster.model.surroundings import Fate, Surrounding
 from databuild_dagster.store.format import META
@@ -173,11 +175,14 @@ class World:
             self.start_launch(view.launch_id)
         return canonical.job_run
 
-    def succeed(self, *refs: str, inputs: Iterable[str] = (), manifest: ManifestFact = COMPLETE) -> str:
+    def succeed(
+        self, *refs: str, inputs: Iterable[str] = (), manifest: ManifestFact = COMPLETE, **numbers: float
+    ) -> str:
         """The job run of the refs writes its data, read from the live instances of the inputs; the uuid of the first."""
         job_run = self.job_run(refs[0])
         read = {ref: self.uuid(ref) for ref in inputs}
-        outputs = tuple(OutputFact(ref=ref, inputs=read, code_version="1", manifest=manifest) for ref in refs)
+        made = OutputFact(ref=Ref(""), inputs=read, code_version="1", manifest=manifest, numbers=numbers)
+        outputs = tuple(msgspec.structs.replace(made, ref=Ref(ref)) for ref in refs)
         self.handle(c.SucceedJobRuns(runs=(RunSuccess(job_run, outputs),)))
         return self.uuid(refs[0])
 

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.web.numbers_page import MAX_POINTS, MAX_UNLIKE, unlike_in
-from tests.support.pages_world import PagesWorld, get
+from tests.support.pages_world import PagesWorld, get, refused
 from tests.support.world import COMPLETE
 
 
@@ -64,3 +64,15 @@ def test_a_part_of_the_partitions_has_a_chart_of_its_own(own_world: PagesWorld, 
 
     assert (found["n"], found["n_known"], found["points"][0]["n"]) == (288, 1, 2)
     assert acting.get("/numbers?dataset=ticks&value=seconds&within=2022-01-02").status_code == 200
+
+
+def test_a_number_of_the_authors_metadata_is_picked_like_rows(own_world: PagesWorld, acting: TestClient) -> None:
+    for hour, tills in enumerate((4.0, -2.5)):
+        own_world.succeed(f"ticks@2022-01-01-0{hour}:00", tills=tills, rows=7.0)
+
+    found = get(acting, "/numbers", dataset="ticks", value="tills")
+    page = acting.get("/numbers?dataset=ticks&value=tills").text
+
+    assert (found["names"], found["least"], found["most"]) == (["rows", "bytes", "files", "seconds", "tills"], -2.5, 4)
+    assert "Least -2.5, median 0.75 (dashed), most 4." in page
+    assert refused(acting, "/numbers", dataset="ticks", value="till") == (400, "InvalidRequest")

@@ -37,3 +37,13 @@ def test_a_page_has_the_name_of_the_docs_in_its_title_and_in_the_navigation(
         path: re.findall("<title>([^<]*) – databuild</title>", client.get(url).text) for path, url in shown.items()
     }
     assert {path: title for path, (title,) in titles.items() if title.split()[0] != names[path]} == {}
+
+
+def test_the_bar_shows_five_entries_and_the_others_in_a_list_named_for_the_page(client: TestClient) -> None:
+    (on_now, on_builds) = (client.get(path).text.partition('<nav aria-label="Pages">')[2] for path in ("/", "/builds"))
+
+    shown, _, more = on_now.partition('<details class="more"><summary>')
+    assert re.findall(">(\\w+)</a>", shown) == ["Now", "Assets", "Wants", "Taints", "Plan"]
+    assert more.startswith("More</summary>")
+    assert '<details class="more"><summary>Builds</summary>' in on_builds
+    assert 'aria-current="page">Builds</a>' in on_builds

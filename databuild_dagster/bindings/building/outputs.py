@@ -15,7 +15,15 @@ from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Too
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput, Failed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.gates import Gate, GateClosed, Verdict, described, verdict_of
-from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss, Empty, storable
+from databuild_dagster.bindings.declare.outcomes import (
+    EMPTY,
+    MAY_RETRY,
+    BadResult,
+    DepMiss,
+    Empty,
+    numbers_of,
+    storable,
+)
 from databuild_dagster.bindings.declare.parameters import STAYS_PLAIN, kind_of
 from databuild_dagster.bindings.declare.settings import content_hash_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
@@ -263,10 +271,11 @@ class Outputs:
             uri = self._frames.warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
             version = self._tools.datasets[manifest.dataset].code_version
             summary = structs.replace(manifest_fact(manifest, uri), content_hash=content_hash)
-            fact = OutputFact(ref=ref, inputs=call.used[ref], code_version=version, manifest=summary)
             passed = tuple(call.verdicts.get(ref, ()))
             # Checked again, because the function may have changed a value since.
             metadata = storable(context.output_metadata(ref), ref)
+            numbers = numbers_of(metadata)
+            fact = OutputFact(ref=ref, inputs=call.used[ref], code_version=version, manifest=summary, numbers=numbers)
             if read := self._tools.arguments.files_read.get(run.partition_key):
                 metadata = {"databuild/files_read": dict(sorted(read.items())), **metadata}
             outputs.append(BuiltOutput(fact, manifest, uri, passed, metadata))

@@ -160,6 +160,8 @@ class BuildContext:
     ) -> None:
         """Add metadata to the materializations of this call in Dagster.
 
+        The first 20 finite numbers are recorded with the output, too, so that the page of the asset's numbers has a chart of each.
+
         It applies to every partition and output of the call unless a name selects some. Raises ValueError for a name that the
         call does not build, and `InvalidMetadata` for a value that Dagster cannot store.
         """

@@ -1,6 +1,8 @@
 """The outcomes of an asset's function besides a frame: empty on purpose, an input missing, a transient error; and its metadata."""
 
 import json
+import math
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
@@ -87,4 +89,22 @@ def storable(metadata: Mapping[str, Any], of: str) -> Mapping[str, Any]:
             kind = type(value)
             raise InvalidMetadata(name=name, of=of, type=f"{kind.__module__}.{kind.__qualname__}") from error
         found.update(event.metadata)
+    return found
+
+
+#: Numbers of an output that the log records, and the letters of a name.
+MAX_NUMBERS: Final = 20
+MAX_NAME: Final = 100
+
+
+def numbers_of(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of metadata, by name: the first `MAX_NUMBERS`, without the package's own numbers and without long names."""
+    found: dict[str, float] = {}
+    for name, value in metadata.items():
+        if not isinstance(value, dg.IntMetadataValue | dg.FloatMetadataValue) or value.value is None:
+            continue
+        if name.startswith("databuild/") or len(name) > MAX_NAME or abs(value.value) > sys.float_info.max:
+            continue
+        if math.isfinite(value.value) and len(found) < MAX_NUMBERS:
+            found[name] = float(value.value)
     return found

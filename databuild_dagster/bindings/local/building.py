@@ -32,7 +32,8 @@ from databuild_dagster.engine.why.first_failures import FirstFailure, damaged_in
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.errors import DatabuildError, Refused
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.set_aside import cause_of
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import counted, few_of, one_line, typed
 from databuild_dagster.store.queries.canonical import Canonical
@@ -330,7 +331,11 @@ class BuildResult(Result):
         return f"{self.live} of {counted(self.live + len(self.not_live), 'ref')} live{reused}{doing}"
 
     def shown(self) -> Screen:
-        rows = [(ref.ref, ref.state.in_words if ref.state else "missing", ref.why) for ref in self.not_live]
+        alike: dict[tuple[str, str, str], list[NotLive]] = {}
+        for ref in self.not_live:
+            state = ref.state.in_words if ref.state else "missing"
+            alike.setdefault((asset_of(ref.ref), state, cause_of(ref.why, ref.ref)), []).append(ref)
+        rows = [(few_of([ref.ref for ref in refs], 1), state, refs[0].why) for (_, state, _), refs in alike.items()]
         late = [] if self.timed_out is None else [f"{self.timed_out.message} {self.timed_out.advice}"]
         return Screen(self.sentence, ("ref", "state", "why"), rows, (*self.hints, *late))
 
@@ -550,7 +555,7 @@ def _result(
         if canonical.state is not InstanceState.LIVE
     ]
     failures = first_failures(engine, [ref.ref for ref in not_live])
-    hints += failures.sentences if failures else []
+    hints += failures.beside({ref.ref for ref in not_live}) if failures else []
     return BuildResult(
         request_id=course.request_id,
         live=len(live),

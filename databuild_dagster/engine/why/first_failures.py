@@ -8,13 +8,16 @@ import msgspec
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.selections import ALL
+from databuild_dagster.model.set_aside import cause_of
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.model.wording import counted, one_line, typed
+from databuild_dagster.model.wording import counted, few_of, one_line, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
 #: Failures that are named singly; of more, the command names their assets.
 MAX_NAMED = 5
+#: Refs of the same cause that a sentence names.
+MAX_ALIKE = 2
 
 
 class FirstFailure(msgspec.Struct, frozen=True):
@@ -25,29 +28,44 @@ class FirstFailure(msgspec.Struct, frozen=True):
     #: The number of refs that failed because of it.
     n_waiting: int
 
+
+class FailedAlike(NamedTuple):
+    """Refs of an asset that failed by themselves by the same cause, the reason of the first, and how many failed because of them."""
+
+    refs: tuple[Ref, ...]
+    why: str
+    n_waiting: int
+
     @property
     def sentence(self) -> str:
-        wait = (
-            f"{counted(self.n_waiting, 'ref')} wait{'s' if self.n_waiting == 1 else ''}"
-            if self.n_waiting
-            else "no ref waits"
+        waiting = f"{counted(self.n_waiting, 'ref')} wait{'s' if self.n_waiting == 1 else ''}"
+        is_alone = len(self.refs) == 1
+        return (
+            f"{few_of(self.refs, MAX_ALIKE)} failed first{'' if is_alone else ' and alike'}, and "
+            f"{waiting if self.n_waiting else 'no ref waits'} for {'it' if is_alone else 'them'}: {self.why}"
         )
-        return f"{self.ref} failed first, and {wait} for it: {self.why}"
 
 
 class FirstFailures(NamedTuple):
     """The failures behind some refs: the earliest failures, and the number of the rest."""
 
     named: tuple[FirstFailure, ...]
+    #: The named failures by their cause.
+    alike: tuple[FailedAlike, ...]
     n_others: int
     #: The command that opens them and all that waits for them.
     command: str
 
     @property
     def sentences(self) -> list[str]:
+        return self.beside(())
+
+    def beside(self, shown: Collection[Ref]) -> list[str]:
+        """The sentences without those that say no more than a table of the `shown` refs with their reasons."""
+        news = [alike.sentence for alike in self.alike if alike.n_waiting or not set(alike.refs).issubset(shown)]
         others = [f"{self.n_others} more refs failed by themselves."] if self.n_others else []
         repaired = "Once that is repaired, this opens all of it"
-        return [*(failure.sentence for failure in self.named), *others, f"{repaired}: {self.command}"]
+        return [*news, *others, f"{repaired}: {self.command}"]
 
 
 def first_failures(engine: Engine, refs: Collection[Ref]) -> FirstFailures | None:
@@ -55,12 +73,18 @@ def first_failures(engine: Engine, refs: Collection[Ref]) -> FirstFailures | Non
     found = engine.queries.canonical.failed_first_behind(refs) if refs else []
     if not found:
         return None
-    named = tuple(
-        FirstFailure(ref, one_line(why or "its build failed"), len(engine.queries.canonical.failed_upstream_of([ref])))
-        for ref, why in found[:MAX_NAMED]
+    waiting = engine.queries.canonical.failed_upstream_of
+    named = [(ref, one_line(why or "its build failed")) for ref, why in found[:MAX_NAMED]]
+    by_cause: dict[tuple[str, str], list[tuple[Ref, str]]] = {}
+    for ref, why in named:
+        by_cause.setdefault((asset_of(ref), cause_of(why, ref)), []).append((ref, why))
+    groups = [(tuple(ref for ref, _ in group), group[0][1]) for group in by_cause.values()]
+    return FirstFailures(
+        tuple(FirstFailure(ref, why, len(waiting([ref]))) for ref, why in named),
+        tuple(FailedAlike(refs, why, len(waiting(refs))) for refs, why in groups),
+        len(found) - len(named),
+        _command(engine, [ref for ref, _ in found]),
     )
-    n_others = len(found) - len(named)
-    return FirstFailures(named, n_others, _command(engine, [ref for ref, _ in found]))
 
 
 def _command(engine: Engine, causes: list[Ref]) -> str:

@@ -72,6 +72,8 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
         words = ["data removed"] if instance.manifest_state == REMOVED else []
         if held := taints.get(instance.uuid):
             words += [f"tainted by {taint.actor}: {taint.reason} ({taint.taint_id})" for taint in held]
+            # A retry is a taint, too: the error that it is for stays seen.
+            words += [f"it failed with: {instance.reason}"] if instance.reason else []
         elif instance.reason:
             words.append(instance.reason)
         elif instance.state is InstanceState.LIVE and place_of_now is not None and place < place_of_now:

@@ -73,7 +73,10 @@ def differing_versions(location: str, code: Sequence[CodeAtWork]) -> str | None:
     """Which hosts have which code, if it differs."""
     if len({(host.version, host.fingerprint) for host in code}) <= 1:
         return None
-    return f"the code of location {location!r} differs: {'; '.join(host.in_words for host in code)}"
+    return (
+        f"the code of location {location!r} differs: {'; '.join(host.in_words for host in code)}; "
+        "reload the code location in Dagster, or restart the process with the older code"
+    )
 
 
 def _orchestrator(engine: Engine, location: str, outages: list[str]) -> Orchestrator:

@@ -81,11 +81,12 @@ def _asset_as_dict(asset: AssetReport) -> dict[str, Any]:
 
 
 def _print(report: ProjectReport) -> None:
+    said: set[str] = set()
     for asset in report.assets:
-        _print_asset(asset)
+        _print_asset(asset, said)
     if report.others:
         click.secho("Outside of assets", bold=True)
-        _print_findings(report.others)
+        _print_findings(report.others, said)
         click.echo("")
     if report.unreadable:
         click.secho("Not read", bold=True, fg="red")
@@ -96,23 +97,24 @@ def _print(report: ProjectReport) -> None:
     _print_summary(report)
 
 
-def _print_asset(asset: AssetReport) -> None:
+def _print_asset(asset: AssetReport, said: set[str]) -> None:
     lines = f", {count(asset.n_lines, 'line')}" if asset.n_lines else ""
     click.secho(f"{asset.name} ({asset.path}:{asset.line}): {asset.verdict.value}{lines}", bold=True)
     for reason in asset.why:
         _wrap(reason, "  ", "  ")
-    _print_findings(asset.findings, asset.path)
+    _print_findings(asset.findings, said, asset.path)
     click.echo("")
 
 
-def _print_findings(findings: Iterable[Finding], path: str = "") -> None:
-    """Places in the file of that path are lines alone."""
+def _print_findings(findings: Iterable[Finding], said: set[str], path: str = "") -> None:
+    """Places in the file of that path are lines alone. A reason is said once: a project may have it in each asset."""
     for finding in findings:
         last = f"-{finding.last_line}" if finding.last_line > finding.line else ""
         where = f"line {finding.line}{last}" if finding.path == path else f"{finding.path}:{finding.line}{last}"
         _wrap(f"{where}  {finding.found}" if finding.action is not Action.ADD else f"{where}, below", "  ", "      ")
         _wrap(_VERBS[finding.action].format(finding.write), "      ", "          ")
-        if finding.why:
+        if finding.why and finding.why not in said:
+            said.add(finding.why)
             _wrap(f"because {finding.why}", "      ", "          ")
 
 

@@ -169,6 +169,8 @@ def job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
         keep_manifest(instance, output.manifest)
         if output.same_data_as is not None:
             instance.same_as_id = same[output.same_data_as].same_root
+        if output.numbers:
+            instance.numbers = _json.encode(output.numbers).decode()
         folding.move_instance(instance, InstanceCause.SUCCEEDED)
         if output.inputs:
             _keep_lineage(folding, instance, folding.found(inputs, output.inputs.values(), "input instance"), output)

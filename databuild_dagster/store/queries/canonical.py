@@ -1,7 +1,9 @@
 """The canonical instances of refs, now or after an earlier event, and many at once for calendars and gaps (rules 3.2, 4, 10.7)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from databuild_dagster.model.errors import Contradiction, MissingRow
 from databuild_dagster.model.events import ManifestRemoved
@@ -238,6 +240,9 @@ NUMBERS: Mapping[str, str] = {
     "files": "i.n_files",
     "seconds": "j.ended_at - j.started_at",
 }
+#: Instances whose authors' numbers are named.
+MAX_NAMED: Final = 100
+_recorded_numbers = msgspec.json.Decoder(dict[str, float]).decode
 
 
 _ROW = Selection(RecordedRef, "r", manifest_state="i.manifest_state")
@@ -493,12 +498,29 @@ class CanonicalQueries(Asking):
         return _GROUP.rows(self._all(sql, len(asset) + 2, n_characters, *dataset_range(asset)))
 
     def numbers(self, asset: str, name: str) -> dict[Ref, float]:
-        """A number of `NUMBERS` for each live or tainted ref of a dataset that has it. Looks at every ref of the dataset."""
+        """A number for each live or tainted ref of a dataset that has it. Looks at every ref of the dataset.
+
+        A name that is not of `NUMBERS` is that of a number of the author's metadata.
+        """
+        is_own = name in NUMBERS
         sql = f"""
-            SELECT r.ref, {NUMBERS[name]} AS number FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            SELECT r.ref, {NUMBERS[name] if is_own else "i.numbers"} AS number
+            FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
             JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
             WHERE r.state IN {one_of([InstanceState.LIVE, InstanceState.TAINTED])} AND {OF_DATASET}"""
-        return {ref: number for ref, number in self._all(sql, *dataset_range(asset)) if number is not None}
+        found = {ref: number for ref, number in self._all(sql, *dataset_range(asset)) if number is not None}
+        if is_own:
+            return found
+        recorded = {ref: _recorded_numbers(text) for ref, text in found.items()}
+        return {ref: numbers[name] for ref, numbers in recorded.items() if name in numbers}
+
+    def recorded_numbers(self, asset: str) -> list[str]:
+        """The names of the numbers in the metadata of a dataset's newest `MAX_NAMED` canonical instances that have such numbers."""
+        sql = f"""
+            SELECT i.numbers FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            WHERE i.numbers IS NOT NULL AND {OF_DATASET} ORDER BY i.id DESC LIMIT {MAX_NAMED}"""
+        names = {name for (text,) in self._all(sql, *dataset_range(asset)) for name in _recorded_numbers(text)}
+        return sorted(names - NUMBERS.keys())
 
     def recorded(self, refs: Iterable[Ref]) -> dict[Ref, RecordedRef]:
         """The recorded facts of each ref; a ref that no event names is left out."""

@@ -366,6 +366,14 @@
     stamps();
   }
 
+  // The list of the bar ends with Escape, and with a click beside it.
+  function endMore(event) {
+    const more = document.querySelector("details.more[open]");
+    if (!more || (event.type === "click" ? more.contains(event.target) : event.key !== "Escape")) return;
+    if (more.contains(document.activeElement)) more.querySelector("summary").focus();
+    more.open = false;
+  }
+
   document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
   document.addEventListener("keydown", move);
   document.addEventListener("keydown", find);
@@ -376,6 +384,8 @@
   document.addEventListener("dragstart", (event) => event.target.closest("[data-pick]") && event.preventDefault());
   document.addEventListener("click", click, true);
   document.addEventListener("click", changeZone);
+  document.addEventListener("click", endMore);
+  document.addEventListener("keydown", endMore);
   document.addEventListener("focusin", say);
   document.addEventListener("mouseover", say);
   // A page over http from another host has no clipboard; it has no buttons to copy then.

@@ -10,7 +10,7 @@ import pytest
 
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.building.direct_call import build_context
-from databuild_dagster.bindings.declare.outcomes import InvalidMetadata, storable
+from databuild_dagster.bindings.declare.outcomes import MAX_NUMBERS, InvalidMetadata, numbers_of, storable
 from databuild_dagster.model.states import InstanceState
 
 LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
@@ -59,6 +59,38 @@ def test_values_of_dagster_and_of_python_are_stored() -> None:
 
     assert {name: found.value for name, found in storable(values, "odd@a").items()} == {**values, "p": "/a"}
     assert storable(storable({"md": md}, "odd@a"), "odd@a") == {"md": md}
+
+
+def test_the_finite_numbers_of_metadata_are_recorded_and_nothing_else() -> None:
+    values = {
+        "n": 3,
+        "f": -1.5,
+        "b": True,
+        "t": "4",
+        "j": {"a": 1},
+        "none": None,
+        "nan": float("nan"),
+        "inf": float("inf"),
+    }
+    others = {"huge": 10**400, "databuild/seconds": 1.5, "x" * 101: 1}
+    many = {f"{place:03}": place for place in range(MAX_NUMBERS + 1)}
+
+    assert numbers_of(storable({**values, **others}, "odd@a")) == {"n": 3.0, "f": -1.5}
+    assert len(numbers_of(storable(many, "odd@a"))) == MAX_NUMBERS
+
+
+def test_the_numbers_that_a_function_adds_are_recorded_with_its_output(deploy: Any) -> None:
+    @databuild_asset(partitions_def=keys)
+    def odd(context: BuildContext) -> dg.MaterializeResult[pd.DataFrame]:
+        context.add_output_metadata({"tills": len(context.partition_key), "source": "shop"})
+        return dg.MaterializeResult(value=FRAME, metadata={"mean": 1.5})
+
+    site = deploy(odd)
+    site.build("odd@a", "odd@bad")
+
+    canonical = site.engine.queries.canonical
+    assert canonical.recorded_numbers("odd") == ["mean", "tills"]
+    assert canonical.numbers("odd", "tills") == {"odd@a": 1.0, "odd@bad": 3.0}
 
 
 def test_the_call_that_adds_them_raises() -> None:

@@ -36,6 +36,34 @@ def test_a_failure_is_named_with_its_reason_and_what_waits_and_its_command_opens
     assert first_failures(world.engine, ["year", "month"]) is None
 
 
+def test_refs_that_failed_alike_are_named_together_with_all_that_waits(make_world):
+    world = make_world(dataset("day", keys=KEYS), dataset("month"))
+    world.miss("month", *DAYS[:4])
+    for day, key in zip(DAYS[:3], KEYS, strict=False):
+        world.fail(day, error=f"no file {key}.csv")
+    world.fail(DAYS[3], error="no memory")
+
+    failures = first_failures(world.engine, ["month"])
+
+    assert failures is not None
+    assert failures.sentences[:2] == [
+        "day@01, day@02 and 1 more failed first and alike, and 1 ref waits for them: no file 01.csv",
+        "day@04 failed first, and 1 ref waits for it: no memory",
+    ]
+
+
+def test_beside_a_table_only_failures_with_refs_behind_them_are_repeated(make_world):
+    world = make_world(dataset("day", keys=KEYS), dataset("month"))
+    world.miss("month", DAYS[0])
+    for day in DAYS[:2]:
+        world.fail(day, error=f"unlike {'x' if day == DAYS[0] else 'y'}")
+
+    failures = first_failures(world.engine, DAYS[:2])
+
+    assert failures is not None
+    assert [sentence.split(" failed")[0] for sentence in failures.beside(DAYS[:2])[:-1]] == [DAYS[0]]
+
+
 def test_many_failures_are_counted_and_opened_by_their_asset(make_world):
     world = make_world(dataset("day", keys=KEYS))
     for day in DAYS:

@@ -107,6 +107,17 @@ def test_the_json_has_all_that_the_text_has(tmp_path: Path) -> None:
     assert done.json["unchanged"] == {}
 
 
+def test_a_reason_of_several_assets_is_said_once(tmp_path: Path) -> None:
+    assets = "".join(
+        f'@dg.asset(io_manager_key="files")\ndef {name}() -> pd.DataFrame:\n    return 1\n' for name in "abc"
+    )
+    (tmp_path / "project.py").write_text(f"import dagster as dg\nimport pandas as pd\n{assets}")
+
+    report = migrate(tmp_path).out
+
+    assert (report.count("remove it"), report.count("because io_manager_key=")) == (3, 1)
+
+
 @pytest.mark.parametrize(("text", "code"), [(BEFORE, 1), (AFTER, 0), ("", 0)])
 def test_with_check_the_exit_code_says_whether_anything_is_left(text: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(text)
