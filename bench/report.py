@@ -49,7 +49,7 @@ PAGE = (
         "January on an empty home with a warm Spark server; the floor is `bench/plain_spark.py`. The aims are 2 for January until the last "
         "live ref, 1.5 and 2.2 for the year without and with Dagster's own writes, and 3 s with nothing to do. All are reached, but for "
         "the 350 MB of peak memory.",
-        ["pipeline-january", "pipeline-year", "pipeline-plain-dagster", "year-sail"],
+        ["pipeline-january", "pipeline-year", "pipeline-plain-dagster", "year-sail", "chain"],
     ),
     Section(
         "The start of a Spark server",

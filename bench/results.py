@@ -44,10 +44,10 @@ def record(
     return path
 
 
-def commit() -> str:
-    """The commit of the work tree, with a `+` if files differ from it."""
+def commit(folder: Path = FOLDER) -> str:
+    """The commit of a work tree, by default this one, with a `+` if files differ from it."""
     described = ["git", "describe", "--always", "--abbrev=8", "--exclude=*", "--dirty=+"]
-    return subprocess.run(described, cwd=FOLDER.parent, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(described, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def versions_here() -> dict[str, str]:

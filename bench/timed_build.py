@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from databuild_dagster.bindings.local.building import Workshop, build_refs
+from databuild_dagster.bindings.local.building import build_refs
 from databuild_dagster.bindings.local.tally import Tally
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.calls.progress import BuildProgress
-from databuild_dagster.cli.definitions import load_deployed
+from databuild_dagster.cli.build import opened_workshop
 from databuild_dagster.cli.options import Where
-from databuild_dagster.cli.state import the_instance
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.refs import parse_ref
 
@@ -65,9 +64,8 @@ def main() -> None:
     options = parser.parse_args()
     refs = options.refs
     began = time.perf_counter()
-    instance = the_instance()
-    locations = load_deployed(Where((), (), (), None))
-    workshop = Workshop.opened(instance, locations, at_once=options.at_once)
+    workshop = opened_workshop(Where((), (), (), None), at_once=options.at_once)
+    instance = workshop.instance
     clock = Clock()
     for storage, names in ((instance.event_log_storage, EVENT_LOG_WRITES), (instance.run_storage, RUN_WRITES)):
         for name in names:

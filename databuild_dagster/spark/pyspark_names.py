@@ -13,6 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from databuild_dagster.spark.errors import PySparkDiffers
@@ -86,12 +87,16 @@ def is_spark_frame(value: object) -> bool:
 
 def has_few_rows_of_ours(frame: DataFrame) -> bool:
     """Whether a client's frame is what `createDataFrame` made of so few rows that one task writes them; False if that is unknown."""
-    plan: Any = vars(frame).get("_plan")
-    if type(plan).__name__ == "ToDF":  # Names of columns.
-        plan = plan._child
+    plan = _plan_of_rows(frame)
     if type(plan).__name__ == "LocalRelation":
         return plan._table is None or bool(plan._table.nbytes <= _FEW_BYTES)
     return len(getattr(plan, "_data_hashes", ())) == 1
+
+
+def _plan_of_rows(frame: DataFrame) -> Any:
+    plan: Any = vars(frame).get("_plan")
+    # Names of columns.
+    return plan._child if type(plan).__name__ == "ToDF" else plan
 
 
 def silence_query_errors() -> None:
@@ -181,6 +186,35 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
     # Before PySpark 4.2 they always are.
     named: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **named)
+
+
+def compress_rows(spark: SparkSession) -> None:
+    """Let a client of Sail send the rows of `createDataFrame` compressed, with each plan that has them.
+
+    The client holds up to six copies of what it sends: 336,776 rows of 53 MB are sent as 12 MB, which also takes less processor
+    time. A Spark server gets large tables once, in pieces, and a PySpark without `_serialize_table` sends them as they are.
+    """
+    session: Any = spark
+    create = session.createDataFrame
+
+    def create_compressed(*given: Any, **named: Any) -> DataFrame:
+        frame: DataFrame = create(*given, **named)
+        relation = _plan_of_rows(frame)
+        if hasattr(relation, "_serialize_table") and relation._table is not None:
+            relation._serialize_table = partial(_compressed, relation._table)
+        return frame
+
+    session.createDataFrame = create_compressed
+
+
+def _compressed(table: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    sent: bytes = sink.getvalue().to_pybytes()
+    return sent
 
 
 def frame_of_arrow(spark: SparkSession, table: pa.Table, *schema: StructType) -> DataFrame:

@@ -226,6 +226,7 @@ def _open_shared(settings: SparkSettings) -> SparkSession:
     if record.ui_url is not None:
         _ui_urls[cast("ConnectSession", spark).session_id] = record.ui_url
     if settings.is_sail:
+        pyspark_names.compress_rows(spark)
         _engine_names[cast("ConnectSession", spark).session_id] = f"Sail on {HOST}:{record.port}"
     return spark
 

@@ -56,6 +56,14 @@ class _SparkSchema(msgspec.Struct):
 _spark_schema_of = msgspec.json.Decoder(_SparkSchema).decode
 
 
+def keep_no_freed_memory() -> None:
+    """Let Arrow allocate by malloc in this process, unless `ARROW_DEFAULT_MEMORY_POOL` is set. Its own allocator keeps what was freed."""
+    import pyarrow as pa
+
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
+        pa.set_memory_pool(pa.system_memory_pool())
+
+
 def table_schema(schema: pa.Schema) -> TableSchema:
     """A file's columns, in Spark's words if Spark wrote the file."""
     spark = (schema.metadata or {}).get(formats.SPARK_SCHEMA_KEY)

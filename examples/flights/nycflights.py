@@ -35,30 +35,32 @@ _WEATHER_DATE_PARTS = ["year", "month", "day", "hour"]
 
 def flights_on(day: str) -> pa.Table:
     """The flights scheduled for a day such as `2013-01-31`."""
-    return _rows(all_flights(), _is_on(day))
+    return _rows(all_flights(), _is_on(all_flights(), day))
 
 
 def weather_on(day: str) -> pa.Table:
     """The hourly readings at the three airports on a day; none at all on 2013-12-31."""
-    return _rows(all_weather(), _is_on(day)).drop_columns(_WEATHER_DATE_PARTS)
+    return _rows(all_weather(), _is_on(all_weather(), day)).drop_columns(_WEATHER_DATE_PARTS)
 
 
 def flights_of(days: Iterable[str]) -> pa.Table:
     """The flights of many days; each row says its day in the column `partition_key`."""
-    return _rows(_flights_by_day(), pc.field("partition_key").isin(list(days)))
+    return _rows(_flights_by_day(), _is_one_of(_flights_by_day()["partition_key"], days))
 
 
 def weather_of(days: Iterable[str]) -> pa.Table:
     """The readings of many days; each row says its day in the column `partition_key`."""
-    return _rows(_weather_by_day(), pc.field("partition_key").isin(list(days))).drop_columns(_WEATHER_DATE_PARTS)
+    return _rows(_weather_by_day(), _is_one_of(_weather_by_day()["partition_key"], days)).drop_columns(
+        _WEATHER_DATE_PARTS
+    )
 
 
 def flights_in(months: Iterable[int]) -> pa.Table:
-    return _rows(all_flights(), pc.field("month").isin(list(months)))
+    return _rows(all_flights(), _is_one_of(all_flights()["month"], months))
 
 
 def weather_in(months: Iterable[int]) -> pa.Table:
-    return _rows(all_weather(), pc.field("month").isin(list(months)))
+    return _rows(all_weather(), _is_one_of(all_weather()["month"], months))
 
 
 def tail_numbers() -> list[str]:
@@ -110,15 +112,22 @@ def _with_day(table: pa.Table) -> pa.Table:
     return table.append_column("partition_key", pc.binary_join_element_wise(*parts, "-"))
 
 
-def _rows(table: pa.Table, which: pc.Expression) -> pa.Table:
+def _rows(table: pa.Table, is_asked: pa.ChunkedArray) -> pa.Table:
+    # A copy of all flights would take 50 MB.
+    if pc.all(is_asked).as_py():
+        return table
     # A filtered table keeps the chunks of its source, most of them empty, and a classic Spark 4.3.0 session
     # reads no further than the first empty one: all rows of a day in June were silently gone. So, one chunk.
-    return table.filter(which).combine_chunks()
+    return table.filter(is_asked).combine_chunks()
 
 
-def _is_on(day: str) -> pc.Expression:
+def _is_one_of(column: pa.ChunkedArray, values: Iterable[object]) -> pa.ChunkedArray:
+    return pc.is_in(column, value_set=pa.array(list(values), column.type))
+
+
+def _is_on(table: pa.Table, day: str) -> pa.ChunkedArray:
     _year, month, day_of_month = (int(part) for part in day.split("-"))
-    return (pc.field("month") == month) & (pc.field("day") == day_of_month)
+    return pc.and_(pc.equal(table["month"], month), pc.equal(table["day"], day_of_month))
 
 
 def _data() -> Path:

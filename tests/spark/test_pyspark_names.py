@@ -81,6 +81,18 @@ def test_a_frame_of_few_rows_of_this_process_is_known(spark: SparkSession, frame
     assert names.has_few_rows_of_ours(frame_of(spark)) is has_few
 
 
+@pytest.mark.parametrize("n_rows", [1, 20_000])
+def test_a_client_of_sail_sends_the_same_rows_compressed(sail: Any, n_rows: int) -> None:
+    words = pa.array([None if n % 7 == 0 else f"word {n % 9}" for n in range(n_rows)], pa.string())
+    rows = pa.table({"n": pa.array(range(n_rows), pa.int64()), "word": words})
+    names.compress_rows(sail)
+
+    frame = sail.createDataFrame(rows)
+
+    assert frame.orderBy("n").toArrow().cast(rows.schema).equals(rows)
+    assert n_rows < 2 or frame._plan.to_proto(sail.client).ByteSize() < rows.nbytes / 4
+
+
 class SessionOfTomorrow:
     """A client's session without one of the names."""
 

@@ -8,12 +8,12 @@ The tests of the callers use each name, so that they fail after an upgrade that 
 
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from datetime import datetime
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -131,13 +131,23 @@ def keep_temporary_folder(instance: dg.DagsterInstance) -> None:
 _kept_folders: list[Any] = []
 
 
+#: Ends the process $2, which prints a step's output, when this process, $1, has died.
+_WATCH = 'exec <&- >/dev/null 2>&1; while kill -0 "$1"; do sleep 1; done; kill "$2"'
+
+
 def shield_log_tails() -> None:
     """Start the processes that print a step's output in their own sessions from now on. A second call changes nothing.
 
     Ctrl-C signals every process of the terminal's session. The printing processes would print tracebacks and lose the last line.
+    The shell watches each of them in place of Dagster's script for Python, which takes 18 ms to start, twice in each step.
     """
-    in_its_own_session = partial(subprocess.Popen, start_new_session=True)
-    compute_logs.subprocess = SimpleNamespace(Popen=in_its_own_session)  # type: ignore[assignment,attr-defined]
+    compute_logs.subprocess = SimpleNamespace(Popen=_in_its_own_session)  # type: ignore[assignment,attr-defined]
+
+
+def _in_its_own_session(command: list[str], **named: Any) -> subprocess.Popen[bytes]:
+    if command[0] == sys.executable:
+        command = ["sh", "-c", _WATCH, "watch", *command[2:]]
+    return subprocess.Popen(command, start_new_session=True, **named)
 
 
 def interrupt_waits_for_pools() -> None:

@@ -7,7 +7,7 @@ execute launches at once. `tune_dagster_writes` makes Dagster's writes cheap.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRun, JobDefinition, RepositoryDefinition
 
@@ -30,7 +30,7 @@ def create_run(
     instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder, *, log_level: str = QUIET
 ) -> DagsterRun:
     """The Dagster run of an order, not started; `log_level` is that of its console."""
-    job = repository.get_job(dagster_private.IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selected_keys(order))
+    job = _job_of(repository, selected_keys(order))
     with _planned_in_one_event(order.kind is DatasetKind.OURS):
         return instance.create_run_for_job(
             job,
@@ -41,6 +41,14 @@ def create_run(
         )
 
 
+@lru_cache(maxsize=256)
+def _job_of(repository: RepositoryDefinition, assets: frozenset[AssetKey]) -> JobDefinition:
+    """The job of some assets. Dagster takes its subset of the same assets for each run, and a snapshot of each subset."""
+    job = repository.get_job(dagster_private.IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
+    job.get_subset = lambda **_: job  # type: ignore[method-assign]
+    return job
+
+
 def execute(
     instance: DagsterInstance, repository: RepositoryDefinition, run: DagsterRun, assets: frozenset[AssetKey]
 ) -> Iterator[dagster_private.DagsterEvent]:
@@ -49,7 +57,7 @@ def execute(
     It beats from here to its end, also while it waits: no run launcher knows it, so Dagster's run monitoring may mark it as
     failed meanwhile. Its own last event then gives it its true status (rule 6.9).
     """
-    job = repository.get_job(dagster_private.IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
+    job = _job_of(repository, assets)
     interrupted = False
     launch_id = run.tags.get(LAUNCH_TAG)
     names = [run.run_id] if launch_id is None else [run.run_id, launch_id]

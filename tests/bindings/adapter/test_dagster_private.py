@@ -1,6 +1,7 @@
 """What Dagster does not promise and the package uses; the tests of the callers use the names that are missing here."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.adapter import dagster_storage
+from databuild_dagster.bindings.adapter import dagster_private, dagster_storage
 from tests.support.dagster_files import fresh_instance
 
 
@@ -60,3 +61,14 @@ def test_a_dagster_without_one_of_these_names_is_said_in_one_sentence(tmp_path: 
     assert "cannot import name 'NULL_EVENT_POINTER'" in done.stderr
     assert "pip install 'dagster>=1.12,<1.14'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long("only a process can be ended")
+def test_a_process_that_prints_ends_with_the_process_that_builds() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait(250)
+    printing = subprocess.Popen(["tail", "-f", "/dev/null"])
+
+    subprocess.run(["sh", "-c", dagster_private._WATCH, "watch", str(gone.pid), str(printing.pid)], timeout=250)
+
+    assert printing.wait(250) == -signal.SIGTERM
