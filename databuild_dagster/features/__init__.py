@@ -8,6 +8,7 @@ BUILT_IN: Final = (
     "tables",
     "operations",
     "compare",
+    "same_data",
     "what_if",
     "clean",
     "erase",

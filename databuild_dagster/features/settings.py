@@ -4,7 +4,7 @@ The core uses these types for type checks only, never at run time. The rows of t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import dagster as dg
 
@@ -29,6 +29,7 @@ class AssetOptions(Refused, total=False):
     parts: PartSplit | None
     publish: Publish
     sample: bool
+    same_data: Literal["keep"] | None
 
 
 class MultiAssetOptions(RefusedOfMulti, total=False):
@@ -37,6 +38,7 @@ class MultiAssetOptions(RefusedOfMulti, total=False):
     parts: None
     publish: Publish | Mapping[str, Publish]
     sample: bool | Mapping[str, bool]
+    same_data: Literal["keep"] | Mapping[str, Literal["keep"] | None] | None
 
 
 class BoundaryOptions(TypedDict, total=False):

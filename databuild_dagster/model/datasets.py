@@ -151,6 +151,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     table: TableSpec | msgspec.UnsetType = msgspec.UNSET
     #: The pages may show a few of its rows; absent where its author has not allowed it.
     sample: bool | msgspec.UnsetType = msgspec.UNSET
+    #: Builds record the content hash of their rows (rule 4.8); absent where they do not.
+    same_data: bool | msgspec.UnsetType = msgspec.UNSET
     #: Its function asks for Spark, so its launches wait while Spark is out of reach (rule 6.17); absent where it does not.
     spark: bool | msgspec.UnsetType = msgspec.UNSET
     #: Its group and owners in Dagster, by which pages filter; absent for Dagster's default group and without owners.

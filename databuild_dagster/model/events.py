@@ -133,6 +133,8 @@ class ManifestFact(msgspec.Struct, frozen=True, omit_defaults=True):
     files: int = 0
     rows: int = 0
     bytes: int = 0
+    #: The content hash of its rows (rule 4.6), with the name of its implementation; None if it is unknown.
+    content_hash: str | None = None
 
 
 class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,6 +148,8 @@ class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     manifest: ManifestFact | None = None
     #: The Dagster run and event of a plain asset's data.
     origin: str | None = None
+    #: The last live instance of the ref, if its rows are equal (rule 4.8). None in version 1.
+    same_data_as: str | None = None
     #: The numbers of the author's metadata, by name.
     numbers: dict[str, float] = {}
 

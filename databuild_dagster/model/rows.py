@@ -134,11 +134,13 @@ class InstanceRow(msgspec.Struct, gc=False):
     n_files: int | None = None
     n_rows: int | None = None
     n_bytes: int | None = None
+    #: The content hash of its rows (rule 4.6); None if it is unknown, which equals nothing.
+    content_hash: str | None = None
     #: The origin of data from outside.
     origin: str | None = None
     #: The time when its removed files were deleted.
     cleared_at: float | None = None
-    #: The first instance with the same rows in other files.
+    #: The first instance with the same rows, in other files or by an earlier build.
     same_as_id: int | None = None
     #: The numbers of the author's metadata, as a JSON object.
     numbers: str | None = None

@@ -21,6 +21,7 @@ _versions: dict[str, int] = dict.fromkeys(
         "JobRunDepMissed",
         "JobRunFailed",
         "JobRunLost",
+        "JobRunSucceeded",
         "WantCanceled",
         "WantCreated",
     ),

@@ -145,7 +145,9 @@ WITH RECURSIVE roots(id) AS (
     SELECT coalesce(i.same_as_id, i.id) FROM {P}refs r JOIN {P}instances i ON i.id = r.canonical_id WHERE r.ref {_IN}
 ), behind(id) AS (
     SELECT id FROM roots UNION SELECT i.id FROM roots JOIN {P}instances i ON i.same_as_id = roots.id
-    UNION SELECT n.instance_id FROM behind JOIN {P}instance_inputs n ON n.input_id = behind.id
+    UNION SELECT s.id FROM behind JOIN {P}instance_inputs n ON n.input_id = behind.id
+    JOIN {P}instances b ON b.id = n.instance_id
+    JOIN {P}instances s ON s.id = b.id OR s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)
 ) SELECT i.id, r.ref FROM behind JOIN {P}instances i ON i.id = behind.id JOIN {P}refs r ON r.id = i.ref_id LIMIT ?"""
 
 

@@ -249,6 +249,12 @@ QUERIES: dict[str, tuple[str, ...]] = {
             SELECT 1 FROM {P}taint_instances y JOIN {P}instances z ON z.id = y.instance_id
             WHERE y.taint_id = t.id AND y.canceled_at IS NOT NULL AND coalesce(z.same_as_id, z.id) = i.same_as_id))""",
     ),
+    "rule 4.8": (
+        f"""SELECT i.uuid, 'has the rows of ' || o.uuid || ', and another content hash' FROM {P}instances i
+        JOIN {P}instances o ON o.id = i.same_as_id WHERE i.content_hash <> o.content_hash""",
+        f"""SELECT i.uuid, 'has the rows of ' || o.uuid || ', which is of another ref, newer or no first one' FROM {P}instances i
+        JOIN {P}instances o ON o.id = i.same_as_id WHERE i.ref_id <> o.ref_id OR o.id >= i.id OR o.same_as_id IS NOT NULL""",
+    ),
     "rule 8.3": (
         f"""SELECT r.ref, 'counts ' || r.n_joined || ' requests that wait for it' FROM {P}refs r WHERE r.n_joined <>
         (SELECT count(*) FROM {P}delegations d WHERE d.ref_id = r.id AND d.outcome = '{_D.WAITING}')""",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.engine import arcs as following
 from databuild_dagster.model import commands as c
@@ -440,6 +441,42 @@ def test_data_that_the_lot_was_built_from_or_that_is_no_source_is_not_late(late,
 
     assert late.fire() == []
     assert late.state("clean@1") is _I.LIVE
+
+
+@pytest.mark.parametrize("taint_comes", ["after the arc", "before the arc"])
+def test_a_source_with_equal_rows_wakes_only_lots_with_other_rows(late, taint_comes):
+    """Rule 4.8: data that was tainted before the arc looked must not be lost."""
+    late.live("names")
+    for content_hash in ("x:1", "x:2"):
+        late.succeed("files@1", manifest=replace(COMPLETE, content_hash=content_hash))
+        if content_hash == "x:1":
+            late.succeed("clean@1", inputs=["files@1", "names"])
+            late.fire()
+        elif taint_comes == "after the arc":
+            assert late.fire() == ["clean@1"]
+            late.succeed("clean@1", inputs=["files@1", "names"])
+            late.fire()
+        late.taint("files@1")
+    assert late.fire() == []
+
+    late.succeed("files@1", manifest=replace(COMPLETE, content_hash="x:2"))
+
+    assert late.fire() == ([] if taint_comes == "after the arc" else ["clean@1"])
+
+
+def test_a_source_with_equal_rows_opens_no_failed_lot_and_wants_no_missing_one(chain):
+    """Rule 4.8"""
+    for day in ("1", "2"):
+        chain.succeed(f"files@{day}", manifest=replace(COMPLETE, content_hash="x:1"))
+        chain.fire()
+    chain.fail("clean@1")
+    chain.cancel_want(*(want.id for want in chain.open_wants("clean@2")))
+
+    for day in ("1", "2"):
+        rebuilt(chain, f"files@{day}", manifest=replace(COMPLETE, content_hash="x:1"))
+
+    assert chain.fire() == []
+    assert chain.states("clean@1", "clean@2") == [_I.FAILED, None]
 
 
 def test_late_data_opens_a_lot_and_the_one_that_failed_because_of_it(make_world):

@@ -101,6 +101,7 @@ SPARK_SERVER = "tests/spark/test_server.py"
 SPARK_IDLE = "tests/spark/test_idle.py"
 STORE = "tests/store/test_store.py"
 STREAMS = "tests/web/test_streams.py"
+SAME_DATA = "tests/model/decide/test_same_data.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
 TICK_SERVING = "tests/engine/test_tick_serving.py"
@@ -712,6 +713,46 @@ GUARDS = (
         "second = min(needed for needed in following",
         "second = max(needed for needed in following",
         (CYCLES,),
+    ),
+    Guard(
+        "rows of an instance under a downstream taint equal those of the next build",
+        "4.8",
+        "model/decide/same_data.py",
+        "    if last.n_spreading or last.manifest_state == REMOVED:\n",
+        "    if last.manifest_state == REMOVED:\n",
+        (SAME_DATA,),
+    ),
+    Guard(
+        "rows that were built from tainted rows equal those of before",
+        "4.8",
+        "model/decide/same_data.py",
+        "return None if any(row.n_spreading for row in read.values()) else last.uuid",
+        "return last.uuid",
+        (SAME_DATA,),
+    ),
+    Guard(
+        "a downstream taint stops at the earlier of two instances with equal rows",
+        "7.3",
+        "model/fold/instances.py",
+        "for found in folding.view.instances_same_as(built) if found not in seen",
+        "for found in built if found not in seen",
+        (SAME_DATA,),
+    ),
+    Guard(
+        "an erased instance makes up for the tainted one",
+        "4.8",
+        "model/decide/datasets.py",
+        "content_hash = None if command.erased else seen.content_hash",
+        "content_hash = seen.content_hash",
+        (SAME_DATA,),
+    ),
+    Guard(
+        "data that came before a taint is lost to a lot that follows late data",
+        "4.8",
+        "model/decide/arcs.py",
+        "            lots = tuple(late)\n",
+        "            lots = ()\n",
+        (ARCS_FIRE,),
     ),
     Guard(
         "a downstream taint is removed although it acts no longer",

@@ -41,7 +41,7 @@ def test_a_stored_shape_is_raised_version_by_version(renamed, version, payload):
 def test_a_log_with_shapes_of_several_versions_folds_and_is_sound(monkeypatch, tmp_path):
     """Rule 3.4: an older version's log, folded by code whose newest shape is another one, and then added to."""
     path = tmp_path / "build.db"
-    golden.restore(golden.read(golden.versions()[0]), path)
+    golden.restore(golden.read(golden.versions()[-1]), path)
     monkeypatch.setitem(codec._versions, "WantCanceled", 2)
     monkeypatch.setitem(codec._upcasters, ("WantCanceled", 1), lambda raw: {**raw, "reason": "no reason was kept"})
     older = Store(f"sqlite:///{path}", check_projections=False)
@@ -109,3 +109,14 @@ def test_a_registration_of_an_older_version_has_no_code():
     assert old.datasets[0].code is msgspec.UNSET
     assert not old.datasets[0].is_of_other_code(None, "tree-1:now")
     assert codec.encode(old)[1] == 3
+
+
+def test_a_success_of_an_older_version_has_no_equal_rows():
+    """Rules 3.1, 4.8"""
+    run = '{"job_run_id":"j","outputs":[{"ref":"a","manifest":{"state":"complete","uri":"u"}}]}'
+    old = codec.decode("JobRunSucceeded", 1, f'{{"type":"JobRunSucceeded","runs":[{run}]}}')
+
+    assert isinstance(old, e.JobRunSucceeded)
+    (output,) = old.runs[0].outputs
+    assert (output.same_data_as, output.manifest) == (None, e.ManifestFact("complete", "u"))
+    assert codec.encode(old)[1] == 2

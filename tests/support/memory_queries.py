@@ -133,9 +133,12 @@ class _Instances(_Subject):
         instances, refs = self._rows(InstanceRow).by_id, self._rows(RefRow).by_id
         for read in (instances[i] for i in self._view().inputs_of([row.id])):
             seen = instances[refs[read.ref_id].canonical_id]
-            if read.state is InstanceState.TAINTED:
+            if seen is read and read.state is InstanceState.TAINTED:
                 return True
             if seen is not read and (seen.state is InstanceState.TAINTED or seen.same_root != read.same_root):
+                return True
+            is_as_good = seen.state is InstanceState.LIVE and seen.content_hash == read.content_hash is not None
+            if seen is not read and read.state is InstanceState.TAINTED and not is_as_good:
                 return True
         return False
 

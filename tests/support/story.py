@@ -5,6 +5,8 @@ Tests that corrupt each table and the recording of a golden log run it.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
 from databuild_dagster.model.events import Arrival, AsideFact, Erasure, MadeWith, OutputFact, RunSuccess
@@ -60,6 +62,7 @@ def tell(world: World) -> None:
     _delegations(world)
     _pauses(world)
     _compactions(world)
+    _equal_rows(world)
     _erasures(world)
     _time_goes_by(world)
     _arcs(world)
@@ -215,6 +218,13 @@ def _compactions(world: World) -> None:
     """Twice; what was built from the first of them is as good as before, until a taint goes on to it."""
     for _ in range(2):
         world.handle(c.ReplaceFiles(ref="left", uuid=world.uuid("left"), job_run_id=world.ids(), manifest=COMPLETE))
+
+
+def _equal_rows(world: World) -> None:
+    """Built twice; what was built from the first is not stale. Then other rows."""
+    for sum_of_rows in ("2a", "2a", "2b"):
+        world.taint("source5")
+        world.succeed("source5", manifest=replace(COMPLETE, content_hash=f"arrow-1:10:{sum_of_rows}"))
 
 
 def _erasures(world: World) -> None:

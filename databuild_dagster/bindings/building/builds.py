@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from msgspec import structs
+
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.building.outputs import Outputs, unwrapped
 from databuild_dagster.bindings.claims.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss
+from databuild_dagster.bindings.declare.settings import content_hash_of
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.contents import damage_behind
 from databuild_dagster.data.inputs import Inputs
@@ -148,7 +151,10 @@ class Builder:
                     ref=adopted.ref,
                     inputs=adopted.inputs,
                     code_version=self._tools.datasets[adopted.dataset].code_version,
-                    manifest=manifest_fact(adopted, uri),
+                    manifest=structs.replace(
+                        manifest_fact(adopted, uri),
+                        content_hash=content_hash_of(self._tools.datasets[adopted.dataset], warehouse, adopted),
+                    ),
                 )
                 outputs.append(BuiltOutput(fact, adopted, uri, (), {"databuild/adopted_from": adopted.adopted_from}))
         except DatabuildError as error:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from dagster import MaterializeResult, Output
+from msgspec import structs
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput, Failed, Result, Stopped
@@ -24,6 +25,7 @@ from databuild_dagster.bindings.declare.outcomes import (
     storable,
 )
 from databuild_dagster.bindings.declare.parameters import STAYS_PLAIN, kind_of
+from databuild_dagster.bindings.declare.settings import content_hash_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
@@ -52,6 +54,8 @@ class _Draft(NamedTuple):
     closed: str | None
     #: In the order of its refs.
     manifests: list[Manifest]
+    #: Of each manifest, the content hash of its rows; None where that is off or unknown (rule 4.8).
+    content_hashes: list[str | None]
 
 
 class Outputs:
@@ -236,7 +240,11 @@ class Outputs:
             # Checked again, because another call may have published other columns meanwhile.
             for ref in run.refs:
                 self.check_columns(ref, call.staged[ref], from_now_on=True)
-        return _Draft(run, closed, [self._put_files(call, run, ref, closed, state) for ref in run.refs])
+        manifests = [self._put_files(call, run, ref, closed, state) for ref in run.refs]
+        return _Draft(run, closed, manifests, [None if closed else self._content_hash(put) for put in manifests])
+
+    def _content_hash(self, manifest: Manifest) -> str | None:
+        return content_hash_of(self._tools.datasets[manifest.dataset], self._frames.warehouse, manifest)
 
     def _put_files(
         self, call: Call, run: HostedRun, ref: Ref, closed: str | None, state: ManifestState | None
@@ -259,9 +267,10 @@ class Outputs:
         """The result of a job run whose manifests are written."""
         run, closed = draft.run, draft.closed
         outputs = []
-        for ref, manifest in zip(run.refs, draft.manifests, strict=True):
+        for ref, manifest, content_hash in zip(run.refs, draft.manifests, draft.content_hashes, strict=True):
             uri = self._frames.warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
-            summary, version = manifest_fact(manifest, uri), self._tools.datasets[manifest.dataset].code_version
+            version = self._tools.datasets[manifest.dataset].code_version
+            summary = structs.replace(manifest_fact(manifest, uri), content_hash=content_hash)
             passed = tuple(call.verdicts.get(ref, ()))
             # Checked again, because the function may have changed a value since.
             metadata = storable(context.output_metadata(ref), ref)

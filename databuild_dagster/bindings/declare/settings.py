@@ -21,6 +21,8 @@ from databuild_dagster.model.datasets import DatasetSpec
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.declare.asset_spec import Split
+    from databuild_dagster.warehouse.layout import Warehouse
+    from databuild_dagster.warehouse.manifest import Manifest
 
 T = TypeVar("T", covariant=True)
 
@@ -66,6 +68,8 @@ class AssetSetting:
     keys: tuple[str, ...] = ()
     #: How the option divides the calls of an asset's function. The last argument: whether the asset is batched.
     split: Callable[[str, Any, Sequence[Parameter], bool], Split | None] | None = None
+    #: The content hash of what a call of an asset's function wrote (rule 4.8); None without the option, or if it has none.
+    content_hash: Callable[[DatasetSpec, Warehouse, Manifest], str | None] | None = None
     #: Fields of the dataset's registration that are in the metadata.
     registered: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
     #: Metadata of each materialization of a dataset; the second argument is the warehouse of the home.
@@ -106,10 +110,15 @@ def asset_settings() -> Mapping[str, AssetSetting]:
 def taken_out(options: dict[str, Any], *, has_function: bool = True) -> dict[str, Any]:
     """The values of asset settings among the options, which do not stay there.
 
-    An asset without a function has no calls to divide, so an option that divides them stays and is refused as unknown.
+    An asset without a function has no calls to divide, so an option that divides them stays and is refused as unknown. Raises
+    `InvalidAsset` for an option about what calls write.
     """
-    known = {name for name, setting in asset_settings().items() if has_function or setting.split is None}
-    return {name: options.pop(name) for name in list(options) if name in known}
+    known = {name: setting for name, setting in asset_settings().items() if has_function or setting.split is None}
+    found = {name: options.pop(name) for name in list(options) if name in known}
+    for name in found:
+        if not has_function and known[name].content_hash is not None:
+            raise InvalidAsset(f"{name} is for assets with a function, and this one has none; leave it out.")
+    return found
 
 
 def metadata_of(asset: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,6 +147,14 @@ def split_of(asset: str, given: Mapping[str, Any], parameters: Sequence[Paramete
     for name, value in given.items():
         split = asset_settings()[name].split
         if split is not None and (found := split(asset, value, parameters, batched)) is not None:
+            return found
+    return None
+
+
+def content_hash_of(dataset: DatasetSpec, warehouse: Warehouse, manifest: Manifest) -> str | None:
+    """The content hash of what a call wrote, by the setting that computes one; None where it is off or unknown."""
+    for setting in asset_settings().values():
+        if setting.content_hash is not None and (found := setting.content_hash(dataset, warehouse, manifest)):
             return found
     return None
 

@@ -1,8 +1,8 @@
 """The materializations and observations of instances: metadata for people, versions for Dagster's own staleness.
 
-The data version of an instance is its uuid. For each input the tags have the version that was read, and the newest
-event that Dagster had for it. So a rebuilt input makes an instance stale, and a repeated event for the same input does
-not.
+The data version of an instance is the uuid of the first instance with its rows (rule 4.8). For each input the tags have
+the version that was read, and the newest event that Dagster had for it. So a rebuilt input with other rows makes an
+instance stale, and a repeated event for the same input does not.
 """
 
 import re
@@ -143,14 +143,19 @@ class Describer:
 
     # For Dagster
 
-    def tags(self, ref: Ref, uuid: str, inputs: Mapping[Ref, str], partition: str | None) -> dict[str, str]:
-        """The versions of an instance and of its inputs, given as input ref to uuid."""
+    def tags(
+        self, ref: Ref, uuid: str, inputs: Mapping[Ref, str], partition: str | None, first: Mapping[str, str]
+    ) -> dict[str, str]:
+        """The versions of an instance and of its inputs, given as input ref to uuid. `first` is as of `first_with_rows`."""
         spec = self._context.assets_def.specs_by_key[asset_key(asset_of(ref))]
         # Dagster, too, uses the run where an asset has no code version.
-        tags = {**version_tags(uuid, partition), CODE_VERSION_TAG: spec.code_version or self._context.run.run_id}
+        tags = {
+            **version_tags(first.get(uuid, uuid), partition),
+            CODE_VERSION_TAG: spec.code_version or self._context.run.run_id,
+        }
         used: dict[str, list[str]] = {}
         for input_ref, input_uuid in inputs.items():
-            used.setdefault(asset_of(input_ref), []).append(input_uuid)
+            used.setdefault(asset_of(input_ref), []).append(first.get(input_uuid, input_uuid))
         deps = [dep.asset_key for dep in spec.deps]
         pointers = self._pointers_of(deps)
         for dep in deps:
@@ -193,10 +198,15 @@ class Describer:
         return self._pointers
 
 
-def version_tags(uuid: str, partition: str | None) -> dict[str, str]:
-    """The tags that identify an instance for Dagster, and the dimensions of its partition key."""
+def _version_of(engine: Engine, uuid: str) -> str:
+    """The data version of an instance: the first instance with its rows."""
+    return engine.queries.instances.first_with_rows([uuid]).get(uuid, uuid)
+
+
+def version_tags(version: str, partition: str | None) -> dict[str, str]:
+    """The tags of a data version for Dagster, and the dimensions of the partition key."""
     dimensions = get_tags_from_multi_partition_key(partition) if isinstance(partition, dg.MultiPartitionKey) else {}
-    return {DATA_VERSION_TAG: uuid, DATA_VERSION_IS_USER_PROVIDED_TAG: "true", **dimensions}
+    return {DATA_VERSION_TAG: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true", **dimensions}
 
 
 class Served(NamedTuple):
@@ -208,7 +218,7 @@ class Served(NamedTuple):
 
 
 def event_of(engine: Engine, ref: Ref, partition: str | None, served: Served) -> dict[str, Any]:
-    """The arguments of an event for a live instance: its uuid as data version, and a link to the Dagster run that built it.
+    """The arguments of an event for a live instance: its data version, and a link to the Dagster run that built it.
 
     An observation does not count as a build; readers such as a backfill accept only a repeated materialization.
     """
@@ -224,7 +234,7 @@ def event_of(engine: Engine, ref: Ref, partition: str | None, served: Served) ->
         "asset_key": asset_key(asset_of(ref)),
         "partition": partition,
         "metadata": metadata,
-        "tags": version_tags(served.uuid, partition),
+        "tags": version_tags(_version_of(engine, served.uuid), partition),
     }
 
 
@@ -233,17 +243,18 @@ def report_live(
 ) -> None:
     """Materialize a live ref in Dagster, without a run."""
     partition = dagster_partition(dataset.partitions, partition_key_of(ref))
+    engine = engine_for(instance)
     instance.report_runless_asset_event(
         dg.AssetMaterialization(
             asset_key=asset_key(asset_of(ref)),
             partition=partition,
             description=description,
             metadata={
-                **page_metadata(engine_for(instance), ref, uuid),
+                **page_metadata(engine, ref, uuid),
                 "databuild/instance": uuid,
                 "dagster/row_count": rows,
             },
-            tags=version_tags(uuid, partition),
+            tags=version_tags(_version_of(engine, uuid), partition),
         )
     )
 

@@ -71,18 +71,24 @@ class Painter:
             return
         metadata = self._describer.metadata(built)
         by_asset: dict[str, list[BuiltOutput]] = {}
+        facts = [(output.manifest.instance_uuid, output.fact.inputs) for success in built for output in success.outputs]
+        first = self._engine.queries.instances.first_with_rows(
+            uuid for own, inputs in facts for uuid in (own, *inputs.values())
+        )
         for output in (output for success in built for output in success.outputs):
             by_asset.setdefault(asset_of(output.fact.ref), []).append(output)
         # The tags of an output name the newest events of the outputs before it.
         for outputs in by_asset.values():
-            yield from log_asset_events(self._context, [self._materialization(output, metadata) for output in outputs])
+            yield from log_asset_events(
+                self._context, [self._materialization(output, metadata, first) for output in outputs]
+            )
 
     def _materialization(
-        self, output: BuiltOutput, metadata: Mapping[Ref, Mapping[str, Any]]
+        self, output: BuiltOutput, metadata: Mapping[Ref, Mapping[str, Any]], first: Mapping[str, str]
     ) -> dg.AssetMaterialization:
         ref = output.fact.ref
         partition = self._partition(ref)
-        tags = self._describer.tags(ref, output.manifest.instance_uuid, output.fact.inputs, partition)
+        tags = self._describer.tags(ref, output.manifest.instance_uuid, output.fact.inputs, partition, first)
         return dg.AssetMaterialization(asset_key=_key(ref), partition=partition, metadata=metadata[ref], tags=tags)
 
     def missed(self, refs: Iterable[Ref]) -> None:

@@ -287,6 +287,8 @@ class BuildResult(Result):
     dep_missed: int
     failed: int
     canceled: int
+    #: Refs that this process built with the rows that they had (rule 4.8).
+    equal: int
     #: The assets of the request and of its inputs, as far as something was built or is not live.
     assets: Sequence[AssetDone]
     seconds: float
@@ -320,6 +322,8 @@ class BuildResult(Result):
             doing = f" in {self.seconds:.1f} s{': ' if parts else ''}{parts}."
         else:
             doing = f"; nothing to build; {self.seconds:.1f} s."
+        if self.equal:
+            doing += f" {counted(self.equal, 'ref')} got equal rows again, so nothing built from them is stale."
         if self.canceled:
             doing += f" {counted(self.canceled, 'job run')} canceled."
         if self.left_to_orchestrator:
@@ -563,6 +567,7 @@ def _result(
         dep_missed=outcomes[JobRunState.DEP_MISSED],
         failed=outcomes[JobRunState.FAILED] + outcomes[JobRunState.LOST],
         canceled=outcomes[JobRunState.CANCELED],
+        equal=len(tally.equal),
         assets=[
             AssetDone(asset, counts, seconds.get(asset, 0.0))
             for asset, counts in tally.count().items()

@@ -64,6 +64,8 @@ class Tally:
         #: The last event that was looked at.
         self.seq = first_seq
         self._launch_of: dict[str, Launch] = {}
+        #: The refs that this process built with the rows that they had (rule 4.8).
+        self.equal: set[Ref] = set()
         #: Ref to the inputs that it missed, and to the other outputs of its job run.
         self._needs: dict[Ref, dict[Ref, None]] = {}
         #: Refs that a job run of the log made live: their states need no question.
@@ -159,6 +161,8 @@ class Tally:
             case e.JobRunSucceeded(runs=successes):
                 self._ended(event, JobRunState.SUCCEEDED, (run.job_run_id for run in successes))
                 self._built.update(output.ref for run in successes for output in run.outputs)
+                ours = (run for run in successes if run.job_run_id in self.outcomes)
+                self.equal.update(o.ref for run in ours for o in run.outputs if o.same_data_as is not None)
             case e.JobRunDepMissed(misses=misses):
                 for impact in (impact for miss in misses for impact in miss.impacted):
                     self._needs.setdefault(impact.ref, {}).update(dict.fromkeys(impact.missing))

@@ -65,6 +65,7 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
     taints = queries.instances.taints_in_force(instance.uuid for instance in instances)
     place_of_now = next((place for place, instance in enumerate(instances) if instance.canonical), None)
     silent = {instance.uuid: instance.job_run for instance in instances if not instance.reason}
+    rows_of = queries.instances.first_with_rows(instance.uuid for instance in instances)
     missed, job_runs = queries.instances.missed(silent), queries.job_runs.named(silent.values())
     reasons: dict[str, str | None] = {}
     for place, instance in enumerate(instances):
@@ -87,6 +88,8 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
                 words.append(said)
         elif instance.origin is not None:
             words.append(f"{instance.origin}, by {instance.actor}")
+        if first := rows_of.get(instance.uuid):
+            words.append(f"it has the rows of {first}")
         reasons[instance.uuid] = "; ".join(words) or None
     return reasons
 

@@ -87,6 +87,8 @@ class KnownRefs:
     pauses: dict[Ref, PauseInForce]
     #: By launch id, a clause about each that runs much longer than usual.
     slow: dict[str, str]
+    #: Of live refs, the first instance with the rows that readers see (rule 4.8); a ref without an earlier one is left out.
+    rows_of: dict[Ref, str]
 
     def state(self, ref: Ref) -> InstanceState | None:
         return self.canonical[ref].state
@@ -99,7 +101,8 @@ class KnownRefs:
                 return "never built"
             case _S.LIVE:
                 since = "" if known.live_at is None else f" since {when(known.live_at)}"
-                return f"live{since}, instance {known.uuid}"
+                equal = f" with the rows of {self.rows_of[ref]}" if ref in self.rows_of else ""
+                return f"live{since}, instance {known.uuid}{equal}"
             case _S.TAINTED:
                 taints = (f"{one_line(taint.reason)} by {taint.actor}" for taint in self.taints.get(ref, ()))
                 return "tainted: " + "; ".join(taints)
@@ -149,6 +152,7 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
     tainted = {ref: known.uuid or "" for ref, known in in_state(_S.TAINTED).items()}
     waiting = {ref: known.uuid or "" for ref, known in in_state(_S.UPSTREAM_BUILDING, _S.UPSTREAM_FAILED).items()}
     job_runs = queries.job_runs.named(building.values()) if building else {}
+    live = {known.uuid or "": ref for ref, known in in_state(_S.LIVE).items()}
     started = [(run, run.started_at) for run in job_runs.values() if run.started_at is not None]
     taints = queries.instances.taints_in_force(tainted.values()) if tainted else {}
     missing = queries.planning.missing_of_each(waiting.values()) if waiting else {}
@@ -159,5 +163,6 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
         states=queries.canonical.states(dict.fromkeys(chain.from_iterable(missing.values()))),
         pauses=queries.planning.paused(canonical, now),
+        rows_of={live[uuid]: first for uuid, first in queries.instances.first_with_rows(live).items()},
         slow=slow_launches(queries, (StartedRun(run.launch_id, run.id, run.refs[0], at) for run, at in started), now),
     )

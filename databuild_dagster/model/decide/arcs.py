@@ -71,7 +71,13 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
             facts += _checked_again(wake, rows, tainted, deciding)
             continue
         late = [lot for lot in wake.lots if lot not in tainted and _is_late(wake, rows.get(lot), deciding)]
-        lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
+        if _has_equal_rows(wake, deciding):
+            # Only a lot with other rows of the source has anything to learn from it (rule 4.8).
+            lots = tuple(late)
+            if not lots:
+                continue
+        else:
+            lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
         firings.append(e.ArcFiring(arc=wake.arc.row.asset, source=wake.published.uuid, lots=lots))
         if new := [lot for lot in lots if lot in late or lot not in wanted]:
             known = {lot: rows[lot] for lot in new if lot in rows and lot not in tainted and lot not in freed}
@@ -168,7 +174,16 @@ def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
     if of_source:
         return source.id > max(of_source) and not any(_same_rows(source.id, read, deciding) for read in of_source)
     made = view.instances_by_id([lot.canonical_id])[lot.canonical_id]
+    if source.same_as_id is not None:
+        # The lot may have seen equal rows before.
+        first = view.instances_by_id([source.same_as_id])[source.same_as_id]
+        return (first.live_at or 0.0) > made.created_at
     return woken.published.seq > made.created_seq
+
+
+def _has_equal_rows(woken: _Woken, deciding: Deciding) -> bool:
+    """Whether the source was built with the rows that it had."""
+    return deciding.view.instances_by_uuid([woken.published.uuid])[woken.published.uuid].same_as_id is not None
 
 
 def _may_open(lot_id: int, deciding: Deciding) -> bool:
@@ -198,7 +213,7 @@ def _checked_again(woken: _Woken, rows: dict[Ref, RefRow], tainted: set[Ref], de
 
 
 def _same_rows(one: int, other: int, deciding: Deciding) -> bool:
-    """Whether both have the same rows: they are equal, or a compaction connects them (rule 9.8)."""
+    """Whether both have the same rows: one is a compaction of the other, or was built with equal rows (rules 9.8, 4.8)."""
     rows = deciding.view.instances_by_id([one, other])
     return rows[one].same_root == rows[other].same_root
 

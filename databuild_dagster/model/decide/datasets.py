@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import errors
@@ -90,11 +91,14 @@ def replace_files(command: c.ReplaceFiles, deciding: Deciding) -> list[e.Fact]:
     _check_seen({command.ref: command.uuid}, {command.ref: row}, deciding)
     if row is None or row.state is not InstanceState.LIVE:
         raise CanonicalMoved(ref=command.ref)
+    # Other files have the rows' hash; an erasure has left fewer rows.
+    seen = deciding.view.instances_by_uuid([command.uuid])[command.uuid]
+    content_hash = None if command.erased else seen.content_hash
     arrival = e.Arrival(
         job_run_id=command.job_run_id,
         ref=command.ref,
         origin=f"{'erased' if command.erased else 'compacted'}:{command.uuid}",
-        manifest=command.manifest,
+        manifest=replace(command.manifest, content_hash=content_hash),
         same_as=command.uuid,
     )
     return [e.LotArrived(arrivals=(arrival,))]

@@ -5,6 +5,7 @@ from collections import Counter
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, Deciding
+from databuild_dagster.model.decide.same_data import with_same_data
 from databuild_dagster.model.decide.wants import open_wants
 from databuild_dagster.model.errors import InvalidRequest, JobRunEnded
 from databuild_dagster.model.refs import Ref
@@ -30,7 +31,8 @@ def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fa
                     what=f"the manifest of {output.ref}", value=None, why="it is needed to find the data"
                 )
             check_manifest(output.ref, output.manifest)
-    return [e.JobRunSucceeded(runs=command.runs)]
+    built = [output for of_run in outputs.values() for output in of_run]
+    return [e.JobRunSucceeded(runs=with_same_data(command.runs, built, deciding))]
 
 
 def _check_inputs(outputs: list[e.OutputFact], deciding: Deciding) -> None:

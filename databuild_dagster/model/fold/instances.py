@@ -162,6 +162,7 @@ def keep_manifest(instance: InstanceRow, manifest: e.ManifestFact | None) -> Non
     instance.n_files = manifest.files
     instance.n_rows = manifest.rows
     instance.n_bytes = manifest.bytes
+    instance.content_hash = manifest.content_hash
 
 
 #: The verdict of decide about an impacted output, as the cause of its move.
@@ -189,6 +190,8 @@ def job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
     instances = folding.outputs(job_runs.values())
     outputs = [(job_runs[run.job_run_id], output) for run in fact.runs for output in run.outputs]
     inputs = view.instances_by_uuid(uuid for _, output in outputs for uuid in output.inputs.values())
+    same_data = [output.same_data_as for _, output in outputs if output.same_data_as is not None]
+    same = folding.found(view.instances_by_uuid(same_data), same_data, "instance with equal rows")
     for job_run in job_runs.values():
         folding.move_job_run(job_run, JobRunCause.SUCCEEDED)
     for job_run, output in outputs:
@@ -196,6 +199,8 @@ def job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
         instance.code_version = output.code_version
         keep_origin(folding, instance, output.origin)
         keep_manifest(instance, output.manifest)
+        if output.same_data_as is not None:
+            instance.same_as_id = same[output.same_data_as].same_root
         if output.numbers:
             instance.numbers = _json.encode(output.numbers).decode()
         folding.move_instance(instance, InstanceCause.SUCCEEDED)
@@ -347,10 +352,11 @@ def taint_created(folding: Folding, fact: e.TaintCreated) -> None:
 
 
 def _taint_downstream(folding: Folding, taint: TaintRow, seen: set[int]) -> None:
-    """Put the taint on every instance built from `seen` by recorded inputs, in any state (rule 7.3)."""
+    """Put the taint on every instance built from `seen` by recorded inputs, in any state, and on those with equal rows (rule 7.3)."""
     level = list(seen)
     while level:
-        level = [built for built in folding.view.instances_built_from(level) if built not in seen]
+        built = folding.view.instances_built_from(level)
+        level = [found for found in folding.view.instances_same_as(built) if found not in seen]
         seen.update(level)
         folding.carry(taint, folding.view.instances_by_id(level).values())
 

@@ -160,7 +160,7 @@ class InputPair(NamedTuple):
     ref: Ref
     first: str | None
     second: str | None
-    #: Both have the same rows, because either is a compaction of the other.
+    #: Both have the same rows: either is a compaction of the other, or was built with equal rows.
     is_same_rows: bool
 
 
@@ -192,6 +192,31 @@ _DIFFERING = f"""
     UNION ALL
     SELECT y.ref_id, 0, y.input_id FROM {_INPUT_ROWS} y LEFT JOIN {_INPUT_ROWS} x ON x.instance_id = {_ID} AND x.ref_id = y.ref_id
     WHERE y.instance_id = {_ID} AND x.input_id IS NULL"""
+
+
+#: An instance `n` that readers see has the rows of `u`, which is tainted: it was built since, and no rows were erased from it.
+_IS_AS_GOOD = f"n.id <> u.id AND n.state = '{InstanceState.LIVE}' AND n.content_hash = u.content_hash"
+#: Instances of refs with rows that readers do not see any more.
+_EARLIER = f"""
+SELECT u.id FROM {PREFIX}refs r JOIN {PREFIX}instances u ON u.ref_id = r.id LEFT JOIN {PREFIX}instances n ON n.id = r.canonical_id
+WHERE r.ref IN (SELECT value FROM json_each(?)) AND u.was_live = 1 AND (
+    coalesce(u.same_as_id, u.id) <> coalesce(n.same_as_id, n.id)
+    OR (u.state = '{InstanceState.TAINTED}' AND coalesce(({_IS_AS_GOOD}), 1 = 0) = (1 = 0)))"""
+#: Instances built from instances, or from equal rows: where readers see equal rows of a later build, that one stands for the first.
+_BUILT_ON = f"""
+WITH level AS (
+    SELECT u.id, u.same_as_id, u.content_hash, r.canonical_id FROM {PREFIX}instances u JOIN {PREFIX}refs r ON r.id = u.ref_id
+    WHERE u.id IN (SELECT value FROM json_each(?))
+), read_rows(id) AS (
+    SELECT u.id FROM level u LEFT JOIN {PREFIX}instances n ON n.id = u.canonical_id
+        AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id) AND {_IS_AS_GOOD}
+    WHERE n.id IS NULL
+    UNION SELECT s.id FROM level u JOIN {PREFIX}instances s ON s.same_as_id = coalesce(u.same_as_id, u.id)
+    WHERE u.canonical_id = u.id AND s.content_hash = u.content_hash
+    UNION SELECT s.id FROM level u JOIN {PREFIX}instances s ON s.id = u.same_as_id
+    WHERE u.canonical_id = u.id AND s.content_hash = u.content_hash
+)
+SELECT DISTINCT x.instance_id FROM read_rows JOIN {PREFIX}instance_inputs x ON x.input_id = read_rows.id"""
 
 
 class InstanceThen(NamedTuple):
@@ -431,40 +456,49 @@ class InstanceQueries(Asking):
         return [(asset_of(ref), str(self._store.places.whole(folder))) for folder, ref in self._all(sql)]
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
-        """The instances among `uuids` with an input that is now tainted or not canonical (rule 4.6)."""
+        """The instances among `uuids` with an input that is now tainted or not canonical, unless a live one has its rows (rule 4.6)."""
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
             JOIN {PREFIX}refs r ON r.id = x.ref_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND CASE WHEN r.canonical_id = x.input_id
                 THEN r.state = '{InstanceState.TAINTED}'
-                ELSE EXISTS (SELECT 1 FROM {PREFIX}instances u WHERE u.id = x.input_id AND (
-                    u.state = '{InstanceState.TAINTED}' OR NOT EXISTS (
-                        SELECT 1 FROM {PREFIX}instances n WHERE n.id = r.canonical_id AND n.state <> '{InstanceState.TAINTED}'
-                        AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id)))) END"""
+                ELSE EXISTS (SELECT 1 FROM {PREFIX}instances u WHERE u.id = x.input_id AND NOT EXISTS (
+                    SELECT 1 FROM {PREFIX}instances n WHERE n.id = r.canonical_id AND n.state <> '{InstanceState.TAINTED}'
+                    AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id)
+                    AND (u.state <> '{InstanceState.TAINTED}' OR ({_IS_AS_GOOD})))) END"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def live_from_earlier(self, refs: Iterable[Ref]) -> list[Ref]:
-        """The other live refs that were built, directly or not, from instances of `refs` that readers no longer see."""
-        sql = f"""
-            WITH RECURSIVE made(id) AS (
-                SELECT i.id FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.ref_id = r.id
-                LEFT JOIN {PREFIX}instances n ON n.id = r.canonical_id
-                WHERE r.ref IN (SELECT value FROM json_each(?)) AND i.was_live = 1 AND (i.state = '{InstanceState.TAINTED}'
-                    OR coalesce(i.same_as_id, i.id) <> coalesce(n.same_as_id, n.id))
-                UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
-            ) SELECT r.ref FROM made JOIN {PREFIX}refs r ON r.canonical_id = made.id
-            WHERE r.state = '{InstanceState.LIVE}' AND r.ref NOT IN (SELECT value FROM json_each(?)) ORDER BY r.canonical_id"""
+        """The other live refs that were built, directly or not, from instances of `refs` whose rows readers no longer see."""
         named = list(refs)
-        return [ref for (ref,) in self._all(sql, Keys(named), Keys(named))]
+        level = [made for (made,) in self._all(_EARLIER, Keys(named))]
+        made = set(level)
+        while level:
+            level = [built for (built,) in self._all(_BUILT_ON, Keys(level)) if built not in made]
+            made.update(level)
+        sql = f"""
+            SELECT ref FROM {PREFIX}refs WHERE canonical_id IN (SELECT value FROM json_each(?))
+            AND state = '{InstanceState.LIVE}' AND ref NOT IN (SELECT value FROM json_each(?)) ORDER BY canonical_id"""
+        return [ref for (ref,) in self._all(sql, Keys(made), Keys(named))]
 
     def with_the_rows_of(self, uuids: Sequence[str]) -> set[str]:
-        """Instances among `uuids` whose rows are readable: canonical, or compacted into a canonical instance."""
+        """Instances among `uuids` whose rows are readable: a canonical instance has them."""
         sql = f"""
             SELECT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
             JOIN {PREFIX}instances n ON n.id = r.canonical_id
             WHERE i.uuid IN (SELECT value FROM json_each(?))
             AND coalesce(n.same_as_id, n.id) = coalesce(i.same_as_id, i.id)"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
+
+    def first_with_rows(self, uuids: Iterable[str]) -> dict[str, str]:
+        """By uuid, the first instance with its rows; an instance that is itself the first is left out."""
+        # Most stores have none, which costs a look into an empty index.
+        if not self._all(f"SELECT 1 FROM {PREFIX}instances WHERE same_as_id IS NOT NULL LIMIT 1"):
+            return {}
+        sql = f"""
+            SELECT i.uuid, o.uuid FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = i.same_as_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+        return dict(self._all(sql, Keys(uuids)))
 
     def n_live_built_from(self, refs: Sequence[Ref], uuids: Sequence[str]) -> int:
         """The number of other live refs with data from the canonical instances of `refs`, or from `uuids`.
@@ -509,12 +543,15 @@ class InstanceQueries(Asking):
     def made_with(self, uuids: Iterable[str]) -> dict[str, MadeWith]:
         """The code, configuration and libraries of the launches that built instances.
 
-        For compacted rows, of the first build. Instances that no launch of ours built, or older code, are left out.
+        For compacted rows, of the last build with its rows and code. Instances that no launch of ours built, or older code, are left
+        out.
         """
         sql = f"""
-            SELECT i.uuid, h.seq FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = coalesce(i.same_as_id, i.id)
-            JOIN {PREFIX}history h ON h.entity_id = o.job_run_id AND h.kind = 'job_runs' AND h.to_state = '{JobRunState.RUNNING}'
-            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+            SELECT i.uuid, h.seq FROM {PREFIX}instances i JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+            JOIN {PREFIX}instances o ON o.id = i.id OR (o.id < i.id AND (o.id = i.same_as_id OR o.same_as_id = i.same_as_id))
+            JOIN {PREFIX}job_runs b ON b.id = o.job_run_id AND (b.id = j.id OR coalesce(b.code, '') = coalesce(j.code, ''))
+            JOIN {PREFIX}history h ON h.entity_id = b.id AND h.kind = 'job_runs' AND h.to_state = '{JobRunState.RUNNING}'
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY o.id"""
         begun = dict(self._all(sql, Keys(uuids)))
         with self._store.reading() as connection:
             facts = {event.seq: event.fact for event in log.events_at(connection, Keys(dict.fromkeys(begun.values())))}
@@ -526,6 +563,13 @@ class InstanceQueries(Asking):
         sql = f"""
             SELECT i.uuid, {_FACTS.columns} FROM {PREFIX}instances i WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(_FACTS.by(self._all(sql, Keys(uuids))))
+
+    def content_hashes(self, uuids: Iterable[str]) -> dict[str, str]:
+        """The recorded content hashes by uuid (rule 4.8); instances without one are left out."""
+        sql = f"""
+            SELECT uuid, content_hash FROM {PREFIX}instances
+            WHERE uuid IN (SELECT value FROM json_each(?)) AND content_hash IS NOT NULL"""
+        return dict(self._all(sql, Keys(uuids)))
 
     def input_differences(self, first: str, second: str, most: int) -> tuple[InputCounts, list[InputPair]]:
         """The number of inputs in which two instances differ, and the first of them by ref."""

@@ -237,7 +237,7 @@ WITH RECURSIVE chain(ref_id, id) AS (
 SELECT ref_id, id >> {BITS}, id FROM chain
 UNION ALL
 SELECT ref_id, seq, instance_id FROM {PREFIX}reverts WHERE ref_id IN (SELECT value FROM json_each(?))"""
-#: A compacted instance names the first with its rows, after any number of compactions.
+#: An instance names the first with its rows, after any number of compactions and of builds with equal rows.
 _SAME_AS = f"""
 WITH roots(id) AS (
     SELECT coalesce(same_as_id, id) FROM {PREFIX}instances WHERE id IN (SELECT value FROM json_each(?))

@@ -24,8 +24,9 @@ def buffer(naive: Naive, outputs: tuple[str, ...], launch_id: str) -> tuple[str,
     run = NaiveRun(built, launch_id)
     for ref in built:
         before = naive.refs[ref]
+        seen_before = before if before.was_live else before.before
         counts = {name: getattr(before, name) for name in ("attempts", "outages", "losses", "n_misses")}
-        naive.refs[ref] = NaiveRef(_I.BUILDING, run, **counts)
+        naive.refs[ref] = NaiveRef(_I.BUILDING, run, before=seen_before, **counts)
         naive.history[ref].append(naive.refs[ref])
     settle(naive)
     return built
@@ -53,12 +54,15 @@ def lose(naive: Naive, launch_id: str, fate: str) -> Answer:
     return None
 
 
-def succeed(naive: Naive, ref: str, inputs: list[NaiveRef]) -> Answer:
-    """An output of an input under a downstream taint is tainted at once (rule 7.3)."""
+def succeed(naive: Naive, ref: str, inputs: list[NaiveRef], rows: str | None = None) -> Answer:
+    """An output of an input under a downstream taint is tainted at once (rule 7.3), and equals nothing (rule 4.8)."""
     if not naive.runs(ref):
         return errors.StaleJobRun
     for row in naive.outputs(ref):
-        row.was_live, row.inputs = True, inputs
+        row.was_live, row.inputs, row.rows = True, inputs, rows
+        spreading = [item for item in (row.before, *inputs) if item is not None and item.taints & naive.extending]
+        if rows is not None and row.before is not None and row.before.rows == rows and not spreading:
+            row.equal_to = row.before
         row.forget()
         row.taints = {taint for item in inputs for taint in item.taints & naive.extending}
         row.state = _I.TAINTED if row.taints else _I.LIVE

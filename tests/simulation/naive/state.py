@@ -49,6 +49,17 @@ class NaiveRef:
     #: The instances that it was made of.
     inputs: list[NaiveRef] = field(default_factory=list)
     taints: set[str] = field(default_factory=set)
+    #: The content hash of its rows, if it is known.
+    rows: str | None = None
+    #: The instance of its ref that readers saw last before it, and that was ever live.
+    before: NaiveRef | None = None
+    #: That one, if it has equal rows (rule 4.8).
+    equal_to: NaiveRef | None = None
+
+    @property
+    def root(self) -> NaiveRef:
+        """The first instance with its rows."""
+        return self if self.equal_to is None else self.equal_to.root
 
     def forget(self) -> None:
         """It is live or tainted, so its failures count from zero."""
@@ -160,6 +171,16 @@ class Naive:
 
     def _wanted_since(self, ref: str) -> float:
         return min(want.created_at for want in self.open_wants(ref))
+
+    def is_stale(self, ref: str) -> bool:
+        """Whether readers see other rows than those that a ref was built from, or tainted ones (rules 4.6, 4.8)."""
+        for item in self.refs[ref].inputs:
+            now = next(self.refs[other] for other, rows in self.history.items() if item in rows)
+            if now is not item and item.state is _I.TAINTED and (now.state is not _I.LIVE or now.rows is None):
+                return True
+            if now.root is not item.root or now.state is _I.TAINTED:
+                return True
+        return False
 
     # Job runs and what they build
 

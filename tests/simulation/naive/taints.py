@@ -36,8 +36,9 @@ def taint_instances(naive: Naive, instances: list[NaiveRef], taint: str, *, down
 
 
 def taint_seen(naive: Naive, instances: list[NaiveRef], taint: str, *, downstream: bool) -> bool:
-    """What a check has read is tainted where it is live and canonical. Whether anything is."""
-    marked = [row for row in instances if row.state is _I.LIVE and row in naive.refs.values()]
+    """What a check has read is tainted where it, or equal rows, are live and canonical. Whether anything is."""
+    roots = [row.root for row in instances]
+    marked = [row for row in naive.refs.values() if row.state is _I.LIVE and row.root in roots]
     if marked:
         _cover(naive, marked, taint, downstream=downstream)
     return bool(marked)
@@ -49,7 +50,11 @@ def _cover(naive: Naive, named: list[NaiveRef], taint: str, *, downstream: bool)
         row.taints.add(taint)
         if downstream:
             naive.extending.add(taint)
-            covered += [other for other in naive.instances() if row in other.inputs and other not in covered]
+            covered += [
+                other
+                for other in naive.instances()
+                if (row in other.inputs or other.root is row.root) and other not in covered
+            ]
     for ref, row in naive.refs.items():
         if row in named or (row in covered and row.state is _I.LIVE):
             if row.state is _I.LIVE:

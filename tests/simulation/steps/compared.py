@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from databuild_dagster.model.commands import RevertCanonical, UntaintPartitions
 from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.states import InstanceState
 from tests.simulation.naive.state import Naive
 from tests.support.catalog import dataset
 from tests.support.world import World
@@ -31,6 +33,10 @@ class Compared(RuleBasedStateMachine):
         #: Ref to its instances, oldest first.
         self.uuids = {ref: [] for ref in REFS}
         self.taints = []
+        #: Ref to the uuid and the state of its canonical instance at the last look.
+        self.looked = {}
+        #: A person has canceled a taint, or gone back to an instance, since.
+        self.has_person_spoken = False
 
     def both(self, command, refusal):
         """Both take it, or refuse it by the same error. The outcome, if they take it."""
@@ -40,6 +46,7 @@ class Compared(RuleBasedStateMachine):
             assert type(refused) is refusal, refused
             return None
         assert refusal is None
+        self.has_person_spoken |= isinstance(command, (UntaintPartitions, RevertCanonical))
         return outcome
 
     def job_run(self, ref):
@@ -65,6 +72,22 @@ class Compared(RuleBasedStateMachine):
                 assert self.world.canonical(ref).reason == reason
         paused = self.world.queries.planning.paused(REFS, self.world.clock.now)
         assert set(paused) == set(filter(self.naive.is_paused, REFS))
+
+    @invariant()
+    def the_same_are_stale(self):
+        live = {self.world.uuid(ref): ref for ref, row in self.naive.refs.items() if row.state is InstanceState.LIVE}
+        stale = self.world.queries.instances.stale(list(live))
+        assert {live[uuid] for uuid in stale} == set(filter(self.naive.is_stale, live.values()))
+
+    @invariant()
+    def no_tainted_rows_are_live_without_a_build_or_a_person(self):
+        """Rules 4.8, 7.1: an instance that is tainted stays so, whatever equals its rows."""
+        found = {ref: (known.uuid, known.state) for ref, known in self.world.queries.canonical.of(REFS).items()}
+        if not self.has_person_spoken:
+            for ref, (uuid, state) in self.looked.items():
+                if state is InstanceState.TAINTED and found[ref][0] == uuid:
+                    assert found[ref][1] is InstanceState.TAINTED
+        self.looked, self.has_person_spoken = found, False
 
     def teardown(self):
         assert self.world.check() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
+from msgspec.structs import replace
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import OutputFact, RunSuccess
@@ -13,6 +14,9 @@ from tests.support.world import COMPLETE
 
 from .compared import REFS, a_ref, some_outputs, which
 from .want_steps import WantSteps
+
+#: Few, so that the rows of a build are often those before; often unknown.
+some_rows = st.sampled_from([None, "x:1", "x:1", "x:2"])
 
 
 class JobRunSteps(WantSteps):
@@ -44,16 +48,17 @@ class JobRunSteps(WantSteps):
         if due := self.naive.due():
             self.start(due[at % len(due)])
 
-    @rule(ref=a_ref, read=st.lists(a_ref, max_size=2, unique=True))
-    def succeed(self, ref, read=()):
-        """The job run has read these refs, if readers saw data of them since it was buffered."""
+    @rule(ref=a_ref, read=st.lists(a_ref, max_size=2, unique=True), rows=some_rows)
+    def succeed(self, ref, read=(), rows=None):
+        """The job run has read these refs, if readers saw data of them since it was buffered. `rows` is their content hash."""
         if job_run := self.job_run(ref):
             run = self.naive.refs[ref].run
             inputs = {item: row for item in read if (row := self.read_by(run, item))}
             uuids = {item: self.uuids[item][self.naive.history[item].index(row)] for item, row in inputs.items()}
-            outputs = tuple(OutputFact(ref=output, inputs=uuids, manifest=COMPLETE) for output in run.outputs)
+            manifest = replace(COMPLETE, content_hash=rows)
+            outputs = tuple(OutputFact(ref=output, inputs=uuids, manifest=manifest) for output in run.outputs)
             success = c.SucceedJobRuns(runs=(RunSuccess(job_run, outputs),))
-            self.both(success, job_runs.succeed(self.naive, ref, list(inputs.values())))
+            self.both(success, job_runs.succeed(self.naive, ref, list(inputs.values()), rows))
 
     def read_by(self, run, ref):
         """The first instance of a ref that a job run may have read, or None."""

@@ -99,6 +99,43 @@ class TaintSteps(JobRunSteps):
             self.succeed(third, (second,))
             self.taint((first,), True)
 
+    @rule(
+        refs=st.permutations(REFS).map(lambda refs: refs[:3]),
+        tainted=st.sampled_from([None, "before", "while it is built", "after"]),
+        at=which,
+        ends=st.sampled_from(["untaint", "revert", "build", "not at all"]),
+    )
+    def build_equal_rows_over_two_levels(self, refs, tainted, at, ends):
+        """Each ref is made of the one before; the first two get equal rows again, and a taint that goes on downstream."""
+        first, second, third = refs
+        self.build_rows(first)
+        self.build_rows(second, (first,))
+        self.build_rows(third, (second,))
+        for ref, read in ((first, ()), (second, (first,))):
+            if tainted == "before":
+                self.taint((ref,), True)
+            self.taint((ref,))
+            self.want((ref,))
+            self.start(ref)
+            if tainted == "while it is built":
+                self.taint_builds(ref, [1], True)
+            self.succeed(ref, read, "x:1")
+        if tainted == "after":
+            self.taint_builds(first, [at], True)
+        if ends == "untaint":
+            self.untaint_the_last(at)
+        elif ends == "revert":
+            self.revert(refs[at % 3], at, True)
+        elif ends == "build":
+            self.build_rows(third, (second,))
+
+    def build_rows(self, ref, read=()):
+        """`build`, with rows that are always the same."""
+        self.taint((ref,))
+        self.want((ref,))
+        self.start(ref)
+        self.succeed(ref, read, "x:1")
+
     @rule(ref=a_ref, at=which)
     def replace_and_revert(self, ref, at):
         """Common, and rare among single commands."""

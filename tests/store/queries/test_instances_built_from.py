@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.store.queries import instances
-from tests.support.world import World
+from tests.support.world import COMPLETE, World
 
 
 @pytest.fixture
@@ -65,3 +66,34 @@ def test_what_was_built_from_an_earlier_instance_is_found_along_the_chain(world:
 
     assert (before, while_tainted, replaced) == ([], ["b", "c", "d"], ["b", "c", "d"])
     assert world.queries.instances.live_from_earlier(["a"]) == ["c", "d"], "d has the rows of a by the earlier b"
+
+
+def test_rows_that_were_built_again_equally_end_the_chain(world: World) -> None:
+    """Rule 4.8"""
+    equal = replace(COMPLETE, content_hash="x:1")
+    world.succeed("a", manifest=replace(COMPLETE, content_hash="x:7"))
+    world.succeed("b", inputs=["a"], manifest=equal)
+    world.succeed("c", inputs=["b"])
+    world.taint("a")
+    world.succeed("a", manifest=replace(COMPLETE, content_hash="x:8"))
+    before = world.queries.instances.live_from_earlier(["a"])
+    world.taint("b")
+    world.succeed("b", inputs=["a"], manifest=equal)
+
+    after = world.queries.instances.live_from_earlier(["a"])
+    world.taint("a")
+    again = world.queries.instances.live_from_earlier(["a"])
+
+    assert (before, after) == (["b", "c"], [])
+    assert again == ["c", "b"], "c has the rows of the b that was built from the tainted a"
+
+
+def test_the_first_instance_with_the_rows_of_each_is_found(world: World) -> None:
+    """Rule 4.8"""
+    uuids = []
+    for _ in range(3):
+        uuids.append(world.succeed("a", manifest=replace(COMPLETE, content_hash="x:1")))
+        nothing = world.queries.instances.first_with_rows(uuids) if len(uuids) == 1 else {}
+        world.taint("a")
+
+    assert (nothing, world.queries.instances.first_with_rows(uuids)) == ({}, dict.fromkeys(uuids[1:], uuids[0]))
