@@ -56,9 +56,9 @@ CREATE TABLE databuild_refs (
 	CHECK (state = 'Building' OR state = 'UpstreamBuilding' OR state = 'UpForRetry' OR state = 'Live' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Tainted'), 
 	UNIQUE (ref)
 );
-CREATE INDEX databuild_refs_tainted ON databuild_refs (dataset_id) WHERE state = 'Tainted';
 CREATE INDEX databuild_refs_at_hand ON databuild_refs (due, dataset_id, priority DESC, deadline, wanted_since, ref) WHERE due = 1 OR state = 'Building';
 CREATE INDEX databuild_refs_failed ON databuild_refs (state, due, dataset_id, cause, canonical_id) WHERE cause IS NOT NULL;
+CREATE INDEX databuild_refs_tainted ON databuild_refs (dataset_id) WHERE state = 'Tainted';
 CREATE TABLE databuild_instances (
 	id INTEGER NOT NULL, 
 	uuid TEXT NOT NULL, 
@@ -81,9 +81,11 @@ CREATE TABLE databuild_instances (
 	n_files INTEGER, 
 	n_rows INTEGER, 
 	n_bytes INTEGER, 
+	content_hash TEXT, 
 	origin TEXT, 
 	cleared_at FLOAT, 
 	same_as_id INTEGER, 
+	numbers TEXT, 
 	PRIMARY KEY (id), 
 	CHECK (state = 'Building' OR state = 'UpstreamBuilding' OR state = 'UpForRetry' OR state = 'Live' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Tainted'), 
 	UNIQUE (uuid)
@@ -151,10 +153,10 @@ CREATE TABLE databuild_wants (
 	CHECK (state = 'New' OR state = 'Idle' OR state = 'Building' OR state = 'UpstreamBuilding' OR state = 'Successful' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Canceled' OR state = 'Expired'), 
 	UNIQUE (want_id)
 );
-CREATE INDEX databuild_wants_kept ON databuild_wants (keeping) WHERE keeping IS NOT NULL;
-CREATE INDEX ix_databuild_wants_request_id ON databuild_wants (request_id);
 CREATE INDEX databuild_wants_expiring ON databuild_wants (expires_at) WHERE ended_at IS NULL;
 CREATE INDEX databuild_wants_sla ON databuild_wants (sla_at) WHERE sla_at IS NOT NULL;
+CREATE INDEX ix_databuild_wants_request_id ON databuild_wants (request_id);
+CREATE INDEX databuild_wants_kept ON databuild_wants (keeping) WHERE keeping IS NOT NULL;
 CREATE TABLE databuild_want_refs (
 	want_id INTEGER NOT NULL, 
 	ref_id INTEGER NOT NULL, 
