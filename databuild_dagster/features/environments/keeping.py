@@ -1,13 +1,17 @@
 """`gc` of a base keeps what its environments see at their pins (rule 16.4)."""
 
-from collections.abc import Callable, Iterable
+from __future__ import annotations
 
-from dagster import DagsterInstance
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from databuild_dagster.data.keepers import Keeper
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.records import opened_in
 from databuild_dagster.store.removals import Removable
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
 
 #: Job runs that have begun before an environment was over may read on for so long.
 GRACE_SECONDS = 86_400.0
