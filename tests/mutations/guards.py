@@ -750,8 +750,16 @@ GUARDS = (
         "data that came before a taint is lost to a lot that follows late data",
         "4.8",
         "model/decide/arcs.py",
-        "            lots = tuple(late)\n",
-        "            lots = ()\n",
+        "            lots = tuple(lot for lot in lots if lot in late or not _has_failed(rows.get(lot)))\n",
+        "            lots = tuple(lot for lot in lots if lot not in late and not _has_failed(rows.get(lot)))\n",
+        (ARCS_FIRE,),
+    ),
+    Guard(
+        "a lot whose want expired while its source was tainted is lost to its arc",
+        "4.8",
+        "model/decide/arcs.py",
+        "if lot in late or not _has_failed(rows.get(lot))",
+        "if lot in late",
         (ARCS_FIRE,),
     ),
     Guard(

@@ -71,13 +71,12 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
             facts += _checked_again(wake, rows, tainted, deciding)
             continue
         late = [lot for lot in wake.lots if lot not in tainted and _is_late(wake, rows.get(lot), deciding)]
+        lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
         if _has_equal_rows(wake, deciding):
-            # Only a lot with other rows of the source has anything to learn from it (rule 4.8).
-            lots = tuple(late)
+            # A failed lot that saw these rows has nothing to learn from them; the want of a lot without rows may have ended (rule 4.8).
+            lots = tuple(lot for lot in lots if lot in late or not _has_failed(rows.get(lot)))
             if not lots:
                 continue
-        else:
-            lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
         firings.append(e.ArcFiring(arc=wake.arc.row.asset, source=wake.published.uuid, lots=lots))
         if new := [lot for lot in lots if lot in late or lot not in wanted]:
             known = {lot: rows[lot] for lot in new if lot in rows and lot not in tainted and lot not in freed}
@@ -152,6 +151,10 @@ def _wanted_already(rows: dict[Ref, RefRow], deciding: Deciding) -> set[Ref]:
 
 def _is_live(lot: RefRow | None) -> bool:
     return lot is not None and lot.state is InstanceState.LIVE
+
+
+def _has_failed(lot: RefRow | None) -> bool:
+    return lot is not None and lot.state is InstanceState.FAILED
 
 
 def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
