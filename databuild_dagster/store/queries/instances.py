@@ -216,7 +216,7 @@ WITH level AS (
     UNION SELECT s.id FROM level u JOIN {PREFIX}instances s ON s.id = u.same_as_id
     WHERE u.canonical_id = u.id AND s.content_hash = u.content_hash
 )
-SELECT DISTINCT x.instance_id FROM read_rows JOIN {PREFIX}instance_inputs x ON x.input_id = read_rows.id"""
+SELECT DISTINCT instance_id FROM {PREFIX}instance_inputs WHERE input_id IN (SELECT id FROM read_rows)"""
 
 
 #: Instances `first`, and what was built from them, directly or not.
