@@ -11,7 +11,8 @@
 A lot that was being built while a source got a new instance may have read the instance before. So an arc that follows late
 data checks its own lot again when that becomes live: the taint opens the want again that the new instance made (rule 5.3).
 
-A firing is a fact also for a lot that needs nothing: each source instance wakes an arc once.
+A firing is a fact also for a lot that needs nothing: each source instance wakes an arc once. A source with equal rows is the news
+only of a lot without rows of it, or with other rows (rule 4.8).
 """
 
 from collections.abc import Iterable, Iterator
@@ -74,7 +75,8 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
         lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
         if _has_equal_rows(wake, deciding):
             # A failed lot that saw these rows has nothing to learn from them; the want of a lot without rows may have ended (rule 4.8).
-            lots = tuple(lot for lot in lots if lot in late or not _has_failed(rows.get(lot)))
+            failed = {lot for lot in lots if lot in rows and rows[lot].state is InstanceState.FAILED}
+            lots = tuple(lot for lot in lots if lot in late or lot not in failed)
             if not lots:
                 continue
         firings.append(e.ArcFiring(arc=wake.arc.row.asset, source=wake.published.uuid, lots=lots))
@@ -151,10 +153,6 @@ def _wanted_already(rows: dict[Ref, RefRow], deciding: Deciding) -> set[Ref]:
 
 def _is_live(lot: RefRow | None) -> bool:
     return lot is not None and lot.state is InstanceState.LIVE
-
-
-def _has_failed(lot: RefRow | None) -> bool:
-    return lot is not None and lot.state is InstanceState.FAILED
 
 
 def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
