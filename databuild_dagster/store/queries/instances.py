@@ -194,7 +194,7 @@ _DIFFERING = f"""
     WHERE y.instance_id = {_ID} AND x.input_id IS NULL"""
 
 
-#: An instance `n` that readers see has the rows of `u`, which is tainted: it was built since, and no rows were erased from it.
+#: An instance `n` that readers see has the rows of `u`, which is tainted, and no rows were erased from it.
 _IS_AS_GOOD = f"n.id <> u.id AND n.state = '{InstanceState.LIVE}' AND n.content_hash = u.content_hash"
 #: Instances of refs with rows that readers do not see any more.
 _EARLIER = f"""
@@ -580,13 +580,6 @@ class InstanceQueries(Asking):
         sql = f"""
             SELECT i.uuid, {_FACTS.columns} FROM {PREFIX}instances i WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(_FACTS.by(self._all(sql, Keys(uuids))))
-
-    def content_hashes(self, uuids: Iterable[str]) -> dict[str, str]:
-        """The recorded content hashes by uuid (rule 4.8); instances without one are left out."""
-        sql = f"""
-            SELECT uuid, content_hash FROM {PREFIX}instances
-            WHERE uuid IN (SELECT value FROM json_each(?)) AND content_hash IS NOT NULL"""
-        return dict(self._all(sql, Keys(uuids)))
 
     def input_differences(self, first: str, second: str, most: int) -> tuple[InputCounts, list[InputPair]]:
         """The number of inputs in which two instances differ, and the first of them by ref."""
