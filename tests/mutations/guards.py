@@ -750,8 +750,16 @@ GUARDS = (
         "data that came before a taint is lost to a lot that follows late data",
         "4.8",
         "model/decide/arcs.py",
-        "            lots = tuple(late)\n",
-        "            lots = ()\n",
+        "if lot in late or lot not in failed)",
+        "if lot not in late and lot not in failed)",
+        (ARCS_FIRE,),
+    ),
+    Guard(
+        "a lot whose want expired while its source was tainted is lost to its arc",
+        "4.8",
+        "model/decide/arcs.py",
+        "if lot in late or lot not in failed)",
+        "if lot in late)",
         (ARCS_FIRE,),
     ),
     Guard(

@@ -131,8 +131,9 @@ def keep_temporary_folder(instance: dg.DagsterInstance) -> None:
 _kept_folders: list[Any] = []
 
 
-#: Ends the process $2, which prints a step's output, when this process, $1, has died.
-_WATCH = 'exec <&- >/dev/null 2>&1; while kill -0 "$1"; do sleep 1; done; kill "$2"'
+#: Ends the process $1, which prints a step's output, when this process has ended and with it the writer of the shell's input.
+#: `kill -0` would take a process that nobody waits for as alive, and a `sleep` would outlive the shell that is ended first.
+_WATCH = 'read -r line; kill "$1"'
 
 
 def shield_log_tails() -> None:
@@ -146,7 +147,8 @@ def shield_log_tails() -> None:
 
 def _in_its_own_session(command: list[str], **named: Any) -> subprocess.Popen[bytes]:
     if command[0] == sys.executable:
-        command = ["sh", "-c", _WATCH, "watch", *command[2:]]
+        command = ["sh", "-c", _WATCH, "watch", command[-1]]
+        named = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, start_new_session=True, **named)
 
 

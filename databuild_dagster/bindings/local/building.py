@@ -323,7 +323,7 @@ class BuildResult(Result):
         else:
             doing = f"; nothing to build; {self.seconds:.1f} s."
         if self.equal:
-            doing += f" {counted(self.equal, 'ref')} got equal rows again, so nothing built from them is stale."
+            doing += f" {counted(self.equal, 'ref')} got equal rows again, which makes nothing stale."
         if self.canceled:
             doing += f" {counted(self.canceled, 'job run')} canceled."
         if self.left_to_orchestrator:

@@ -11,8 +11,9 @@ from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema
 
-#: The type of a column without a value, which is in no file, or has the type of texts there.
-_VOID: Final = "void"
+#: Types that files do not show. A column without a value is in no file, or has the type of texts there, as items of lists
+#: have; an interval of Spark has the type of numbers.
+_NOT_IN_FILES: Final = ("void", "interval")
 
 _log = logger(__name__)
 
@@ -36,7 +37,8 @@ def hash_of_written(warehouse: Warehouse, manifest: Manifest) -> str | None:
     except Exception as error:  # pyarrow has many; a partition must not fail because of its hash.
         log_failure(_log, f"{manifest.ref} is live without a content hash", error)
         return None
-    if not total.rows or any(column.type == _VOID for column in manifest.schema.columns):
+    # The type of a nested column is a text with the types inside of it.
+    if not total.rows or any(name in column.type for column in manifest.schema.columns for name in _NOT_IN_FILES):
         total += ContentHash(0, _hash_of_columns(manifest.schema))
     return str(total)
 

@@ -11,7 +11,8 @@
 A lot that was being built while a source got a new instance may have read the instance before. So an arc that follows late
 data checks its own lot again when that becomes live: the taint opens the want again that the new instance made (rule 5.3).
 
-A firing is a fact also for a lot that needs nothing: each source instance wakes an arc once.
+A firing is a fact also for a lot that needs nothing: each source instance wakes an arc once. A source with equal rows is the news
+only of a lot without rows of it, or with other rows (rule 4.8).
 """
 
 from collections.abc import Iterable, Iterator
@@ -71,13 +72,13 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
             facts += _checked_again(wake, rows, tainted, deciding)
             continue
         late = [lot for lot in wake.lots if lot not in tainted and _is_late(wake, rows.get(lot), deciding)]
+        lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
         if _has_equal_rows(wake, deciding):
-            # Only a lot with other rows of the source has anything to learn from it (rule 4.8).
-            lots = tuple(late)
+            # A failed lot that saw these rows has nothing to learn from them; the want of a lot without rows may have ended (rule 4.8).
+            failed = {lot for lot in lots if lot in rows and rows[lot].state is InstanceState.FAILED}
+            lots = tuple(lot for lot in lots if lot in late or lot not in failed)
             if not lots:
                 continue
-        else:
-            lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
         firings.append(e.ArcFiring(arc=wake.arc.row.asset, source=wake.published.uuid, lots=lots))
         if new := [lot for lot in lots if lot in late or lot not in wanted]:
             known = {lot: rows[lot] for lot in new if lot in rows and lot not in tainted and lot not in freed}

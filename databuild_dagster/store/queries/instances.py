@@ -194,7 +194,7 @@ _DIFFERING = f"""
     WHERE y.instance_id = {_ID} AND x.input_id IS NULL"""
 
 
-#: An instance `n` that readers see has the rows of `u`, which is tainted: it was built since, and no rows were erased from it.
+#: An instance `n` that readers see has the rows of `u`, which is tainted, and no rows were erased from it.
 _IS_AS_GOOD = f"n.id <> u.id AND n.state = '{InstanceState.LIVE}' AND n.content_hash = u.content_hash"
 #: Instances of refs with rows that readers do not see any more.
 _EARLIER = f"""
@@ -216,7 +216,20 @@ WITH level AS (
     UNION SELECT s.id FROM level u JOIN {PREFIX}instances s ON s.id = u.same_as_id
     WHERE u.canonical_id = u.id AND s.content_hash = u.content_hash
 )
-SELECT DISTINCT x.instance_id FROM read_rows JOIN {PREFIX}instance_inputs x ON x.input_id = read_rows.id"""
+SELECT DISTINCT instance_id FROM {PREFIX}instance_inputs WHERE input_id IN (SELECT id FROM read_rows)"""
+
+
+#: Instances `first`, and what was built from them, directly or not.
+_BUILT_FROM = f"""made(id) AS (
+    SELECT id FROM first UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id"""
+#: `_BUILT_FROM` where instances may have equal rows, which a downstream taint treats alike (rule 7.3).
+_BUILT_FROM_EQUAL = f"""roots(id) AS (
+    SELECT coalesce(u.same_as_id, u.id) FROM first JOIN {PREFIX}instances u ON u.id = first.id
+), made(id) AS (
+    SELECT id FROM roots UNION SELECT s.id FROM roots JOIN {PREFIX}instances s ON s.same_as_id = roots.id
+    UNION SELECT s.id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+    JOIN {PREFIX}instances b ON b.id = x.instance_id
+    JOIN {PREFIX}instances s ON s.id = b.id OR s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)"""
 
 
 class InstanceThen(NamedTuple):
@@ -492,13 +505,16 @@ class InstanceQueries(Asking):
 
     def first_with_rows(self, uuids: Iterable[str]) -> dict[str, str]:
         """By uuid, the first instance with its rows; an instance that is itself the first is left out."""
-        # Most stores have none, which costs a look into an empty index.
-        if not self._all(f"SELECT 1 FROM {PREFIX}instances WHERE same_as_id IS NOT NULL LIMIT 1"):
+        if not self._has_equal_rows():
             return {}
         sql = f"""
             SELECT i.uuid, o.uuid FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = i.same_as_id
             WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(self._all(sql, Keys(uuids)))
+
+    def _has_equal_rows(self) -> bool:
+        """Most stores have no instance with the rows of an earlier one, which costs a look into an empty index."""
+        return bool(self._all(f"SELECT 1 FROM {PREFIX}instances WHERE same_as_id IS NOT NULL LIMIT 1"))
 
     def n_live_built_from(self, refs: Sequence[Ref], uuids: Sequence[str]) -> int:
         """The number of other live refs with data from the canonical instances of `refs`, or from `uuids`.
@@ -518,11 +534,12 @@ class InstanceQueries(Asking):
     def _walk(self, refs: Sequence[Ref], uuids: Sequence[str], most: int) -> tuple[int, int]:
         """The number of instances that are walked, at most so many, and of the live refs among them."""
         # A limit on a join would stop no recursion, and PostgreSQL would read whole tables for a join.
+        built_from = _BUILT_FROM_EQUAL if self._has_equal_rows() else _BUILT_FROM
         sql = f"""
-            WITH RECURSIVE made(id) AS (
+            WITH RECURSIVE first(id) AS (
                 SELECT canonical_id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND canonical_id IS NOT NULL
                 UNION SELECT id FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))
-                UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+            ), {built_from}
             ) SELECT count(*), sum((
                 SELECT count(*) FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
                 WHERE i.id = walked.id AND r.state = '{InstanceState.LIVE}' AND r.ref NOT IN (SELECT value FROM json_each(?))
@@ -563,13 +580,6 @@ class InstanceQueries(Asking):
         sql = f"""
             SELECT i.uuid, {_FACTS.columns} FROM {PREFIX}instances i WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(_FACTS.by(self._all(sql, Keys(uuids))))
-
-    def content_hashes(self, uuids: Iterable[str]) -> dict[str, str]:
-        """The recorded content hashes by uuid (rule 4.8); instances without one are left out."""
-        sql = f"""
-            SELECT uuid, content_hash FROM {PREFIX}instances
-            WHERE uuid IN (SELECT value FROM json_each(?)) AND content_hash IS NOT NULL"""
-        return dict(self._all(sql, Keys(uuids)))
 
     def input_differences(self, first: str, second: str, most: int) -> tuple[InputCounts, list[InputPair]]:
         """The number of inputs in which two instances differ, and the first of them by ref."""

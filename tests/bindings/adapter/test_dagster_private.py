@@ -1,7 +1,6 @@
 """What Dagster does not promise and the package uses; the tests of the callers use the names that are missing here."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,12 +62,36 @@ def test_a_dagster_without_one_of_these_names_is_said_in_one_sentence(tmp_path: 
     assert "Traceback" not in done.stderr
 
 
+BUILDING = """
+import sys, time
+from dagster._core.execution import compute_logs
+from databuild_dagster.bindings.adapter.dagster_private import shield_log_tails
+shield_log_tails()
+with compute_logs.tail_to_stream(sys.argv[1], sys.stdout):
+    time.sleep(1_000)
+"""
+
+
 @pytest.mark.long("only a process can be ended")
-def test_a_process_that_prints_ends_with_the_process_that_builds() -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait(250)
-    printing = subprocess.Popen(["tail", "-f", "/dev/null"])
+def test_a_process_that_prints_ends_with_the_process_that_builds_and_nobody_waits_for(tmp_path: Path) -> None:
+    printed = tmp_path / "output"
+    printed.write_text("a line\n")
+    with subprocess.Popen([sys.executable, "-c", BUILDING, str(printed)], stdout=subprocess.PIPE) as building:
+        assert building.stdout is not None
+        assert building.stdout.readline() == b"a line\n"
 
-    subprocess.run(["sh", "-c", dagster_private._WATCH, "watch", str(gone.pid), str(printing.pid)], timeout=250)
+        building.kill()
 
-    assert printing.wait(250) == -signal.SIGTERM
+        # The end of the output is the end of the process that prints; `communicate` waits for the other one afterwards.
+        assert building.communicate(timeout=250)[0] == b""
+
+
+@pytest.mark.long("only processes have children")
+def test_the_end_of_a_step_leaves_no_process_behind() -> None:
+    shell = dagster_private._in_its_own_session([sys.executable, "watch_orphans.py", str(os.getpid()), "0"])
+
+    shell.terminate()
+    shell.communicate(timeout=250)
+
+    with pytest.raises(ProcessLookupError):
+        os.killpg(shell.pid, 0)

@@ -46,11 +46,20 @@ def test_no_rows_of_other_columns_have_another_hash(warehouse: Warehouse) -> Non
     assert hash_of_written(warehouse, empty) != hash_of_written(warehouse, other)
 
 
-def test_a_column_without_a_type_has_another_hash_than_a_text_column(warehouse: Warehouse) -> None:
-    texts = written(warehouse, pa.table({"note": pa.array([None], pa.string())}))
-    void = replace(texts, schema=TableSchema((Column("note", "void", True),)))
+@pytest.mark.parametrize(
+    ("rows", "type"),
+    [
+        (pa.array([None], pa.string()), "void"),
+        (pa.array([[]], pa.list_(pa.string())), '{"type":"array","elementType":"void","containsNull":true}'),
+        (pa.array([7], pa.int64()), "interval day to second"),
+    ],
+    ids=["a column without a type", "lists without an item", "an interval"],
+)
+def test_a_type_that_is_not_in_the_files_makes_another_hash(warehouse: Warehouse, rows: pa.Array, type: str) -> None:
+    as_stored = written(warehouse, pa.table({"note": rows}))
+    other = replace(as_stored, schema=TableSchema((Column("note", type, True),)))
 
-    assert hash_of_written(warehouse, texts) != hash_of_written(warehouse, void)
+    assert hash_of_written(warehouse, as_stored) != hash_of_written(warehouse, other)
 
 
 def test_files_that_cannot_be_read_have_no_hash(warehouse: Warehouse) -> None:

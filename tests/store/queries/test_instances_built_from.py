@@ -88,6 +88,22 @@ def test_rows_that_were_built_again_equally_end_the_chain(world: World) -> None:
     assert again == ["c", "b"], "c has the rows of the b that was built from the tainted a"
 
 
+def test_what_was_built_from_equal_rows_is_counted_at_every_level(world: World) -> None:
+    """Rules 4.8, 7.3: as many as a downstream taint would reach."""
+    equal = replace(COMPLETE, content_hash="x:1")
+    world.succeed("a", manifest=replace(COMPLETE, content_hash="x:7"))
+    world.succeed("b", inputs=["a"], manifest=equal)
+    world.succeed("c", inputs=["b"])
+    first = world.uuid("a")
+    world.taint("b")
+    world.succeed("b", manifest=equal)
+    world.taint("a")
+    world.succeed("a", manifest=replace(COMPLETE, content_hash="x:7"))
+
+    assert world.queries.instances.n_live_built_from(["a"], []) == 2
+    assert world.queries.instances.n_live_built_from([], [first]) == 3, "with a itself"
+
+
 def test_the_first_instance_with_the_rows_of_each_is_found(world: World) -> None:
     """Rule 4.8"""
     uuids = []
