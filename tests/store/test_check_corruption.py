@@ -291,6 +291,7 @@ SAID_ONCE = {
     "ManifestRemoved.reason",
     "ManifestRemoved.erasure.where_sha256",
     "ManifestRemoved.erasure.reason",
+    "InstancesBorrowed.births.inputs.elsewhere",
     "JobRunSkipped.message",
     "JobRunStarted.made_with.config.ops.days.limit",
     "JobRunStarted.made_with.tags.databuild/spark",

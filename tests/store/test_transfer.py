@@ -85,9 +85,9 @@ def test_sqlite_to_postgresql_and_back_is_the_same_log_and_the_same_tables(event
     server.take_back(url)
 
 
-def test_a_log_of_every_type_of_event_is_exported_and_imported_whole(tmp_path, file, new_store) -> None:
+@pytest.mark.parametrize("version", golden.versions())
+def test_a_log_of_every_type_of_event_is_exported_and_imported_whole(tmp_path, file, new_store, version) -> None:
     """Rules 3.7 and 3.12: events of an older version keep their shape."""
-    (version,) = golden.versions()
     golden.restore(golden.read(version), tmp_path / "home" / "golden.db")
     older = Store(f"sqlite:///{tmp_path}/home/golden.db", check_projections=False)
 

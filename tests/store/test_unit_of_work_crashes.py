@@ -10,7 +10,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import meta_storage as m
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.events import Arrival, AsideFact, Birth, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import schema
 from databuild_dagster.store.rebuild import rebuild
@@ -113,6 +113,9 @@ COMMANDS = {
         up_to_seq=w.seq, published=(c.Published(w.uuid("c"), "c", w.seq), c.Published(w.uuid("g"), "g", w.seq))
     ),
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="i", origin="outside"),)),
+    c.BorrowInstances: lambda w: c.BorrowInstances(
+        births=tuple(Birth(w.ids(), "borrowed", ref, {"c": w.uuid("c")}, manifest=COMPLETE) for ref in ("a", "i"))
+    ),
     c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="c", uuid=w.uuid("c"), job_run_id=w.ids(), manifest=COMPLETE),
     c.ChangeSetAside: lambda w: c.ChangeSetAside(
         location=HERE, changes=(AsideFact(kind="ref", names=("a", "c"), reason="it raised"),)
