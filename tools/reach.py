@@ -40,8 +40,8 @@ LIMITS: Final[Mapping[str, int]] = {
     # the rest; health has 300, `build()` and its sisters in Python 700, speed where people wait 1,600. Of the first hour and the first
     # night mistakes and tests have 420, charts, search, taints and lineage on pages 650, causes and tracebacks 450; the digest of code
     # has 1,550, and the comparison of ranges 620. Authors' numbers on a chart and failures named by their cause have 140,
-    # environments 900, and equal rows 300.
-    "package": 91_970,
+    # environments 930, and equal rows 300.
+    "package": 92_000,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

@@ -116,7 +116,9 @@ def plan(
 
     with opened(instance, home) as place:
         annotated = place.ask(
-            lambda: plan_of(place.engine, place.refs(refs, only), place.instance, is_provided=True), definitions
+            lambda: plan_of(place.engine, place.refs(refs, only), place.instance, is_provided=True),
+            definitions,
+            is_borrowing=True,
         )
         warehouse = Warehouse(warehouse_of(place.instance))
         return Answer(annotated, plan_screen(annotated, planned_reads(place.engine.queries, warehouse, annotated)))

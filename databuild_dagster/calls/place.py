@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from databuild_dagster.calls.streams import warn
+from databuild_dagster.data.environment import environment_of
 from databuild_dagster.data.home import existing_home, the_home
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, parse_ref
@@ -50,14 +51,20 @@ class Place:
             raise InvalidRequest(what="refs", value=[], why="name at least one ref")
         return refs_of_names(self.engine.queries, lambda: self.instance, tuple(map(parse_ref, given)), states)
 
-    def ask(self, question: Callable[[], T], definitions: AnyDefinitions | None) -> T:
-        """The answer, once definitions are registered that were given or that the question needs (`with_definitions`)."""
+    def ask(self, question: Callable[[], T], definitions: AnyDefinitions | None, *, is_borrowing: bool = False) -> T:
+        """The answer, once definitions are registered that were given or that the question needs (`with_definitions`).
+
+        To borrow in an environment needs the code as it is now.
+        """
         from databuild_dagster.bindings.local.locations import locations_of, register_all
 
         def load() -> None:
             warn(register_all(self.engine, locations_of(definitions)).warnings)
 
-        return with_definitions(question, load, is_named=definitions is not None)
+        is_named = definitions is not None or (
+            is_borrowing and environment_of(self.instance.root_directory) is not None
+        )
+        return with_definitions(question, load, is_named=is_named)
 
 
 def with_definitions(ask: Callable[[], T], load: Callable[[], object], *, is_named: bool) -> T:

@@ -129,13 +129,17 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
     raise NotLoaded(asset=asset, location=dataset.location)
 
 
-def with_definitions(ask: Callable[[], T], where: Where, engine: Callable[[], Engine] = the_engine) -> T:
-    """The answer to a question; definitions are loaded if they are named, or the question meets an unregistered asset or key.
+def with_definitions(
+    ask: Callable[[], T], where: Where, engine: Callable[[], Engine] = the_engine, *, is_needed: bool = False
+) -> T:
+    """The answer to a question; definitions are loaded if they are named or needed, or the question meets an unregistered asset or key.
 
     A key may belong to definitions that changed since they were registered. Named definitions are not loaded if a build has
     registered them as they are (decision 0066).
     """
-    is_named = where.named and (where.location is not None or noted_load(where, engine(), _REGISTRATIONS) is None)
+    is_named = (is_needed or where.named) and (
+        where.location is not None or noted_load(where, engine(), _REGISTRATIONS) is None
+    )
     return place.with_definitions(ask, lambda: register_all(engine(), load(where)), is_named=is_named)
 
 

@@ -154,6 +154,9 @@ def cli(environment: str | None) -> None:
     With --json, stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed, a check found something, or stdout
     could not be written, 2 refused or bad usage, 75 the database was away or busy, 130 interrupted by Ctrl-C or SIGTERM.
     """
+    if environment == "":
+        # A shell's variable that is not set would choose the base.
+        raise click.UsageError("--env names no environment; leave it out to work on the base.")
     if environment is not None:
         os.environ[ENVIRONMENT_VARIABLE] = environment
 

@@ -16,6 +16,7 @@ from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, common, definitions, selection
 from databuild_dagster.cli.output import count, emit, shown
 from databuild_dagster.cli.state import HomeInstance, the_engine, the_warehouse
+from databuild_dagster.data.environment import is_in_environment
 from databuild_dagster.data.planned_reads import PlannedRead, planned_reads
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan
 from databuild_dagster.engine.wording import json_of
@@ -44,7 +45,8 @@ def plan(selection: Selection, where: Where, as_json: bool) -> None:
     def annotated_plan() -> AnnotatedPlan:
         return plan_of(engine, selection.refs(engine.queries), HomeInstance(), is_provided=True)
 
-    annotated = with_definitions(annotated_plan, where, lambda: engine)
+    # What is borrowed depends on the code, which may have changed since it was registered.
+    annotated = with_definitions(annotated_plan, where, lambda: engine, is_needed=is_in_environment())
     reads = list(planned_reads(engine.queries, Warehouse(the_warehouse()), annotated))
     if as_json:
         emit({**json_of(plan_shape(annotated)), "reads": [_as_json(read_set) for read_set in reads]})

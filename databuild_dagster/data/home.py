@@ -95,7 +95,9 @@ def _environment_home(name: str) -> Path:
             f"environment's; unset one of them."
         )
     home = home_of(base, name)
-    if environment_of(home) is None:
+    environment = environment_of(home)
+    # A path, such as ../other.environments/name, names one of a different base.
+    if environment is None or environment.name != name:
         raise BadHome(
             f"The build state in {base} has no environment {one_line(name)}; `databuild env list` lists its environments."
         )

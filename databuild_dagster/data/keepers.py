@@ -29,6 +29,8 @@ class Keeper:
     name: str = "a keeper of it"
     #: Why data stays of which `files` has a file.
     listed: str = "its files are listed elsewhere"
+    #: It keeps nothing from `databuild erase`, which people may owe by law.
+    yields_to_erasure: bool = False
 
     def files(self, asset: str, older_than_seconds: float) -> set[str]:
         """The files of a dataset that the keeper lists and `expire` does not forget."""

@@ -126,7 +126,7 @@ class FilesGone(DataRemoved):
 
 
 class DataTakenAway(DataRemoved):
-    """{ref} was built as instance {uuid}, and its data was removed since, by `databuild gc`."""
+    """{ref} was built as instance {uuid}, and its data was removed since, by `databuild gc` or `databuild erase`."""
 
     hint = (
         "`databuild history {ref}` shows which instances are left; `databuild build {ref}` builds it if it is not live."

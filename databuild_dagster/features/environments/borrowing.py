@@ -34,7 +34,7 @@ _MAX_CHANGES = 3
 class Choice:
     """What is borrowed for some refs and their inputs, and why the rest is built."""
 
-    #: In the order in which they were met.
+    #: Inputs before what was built from them.
     borrowed: dict[Ref, Canonical] = field(default_factory=dict)
     #: The inputs of instances of the base, by uuid.
     inputs: dict[str, dict[Ref, str]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ def choose(engine: Engine, base: Base, refs: Sequence[Ref]) -> Choice:
             if ref in looking.own:
                 continue
             if (why := looking.why_not.get(ref)) is None:
-                choice.borrowed[ref] = looking.found[ref]
+                looking.borrow(ref, choice.borrowed)
             elif (spec := looking.specs.get(asset_of(ref))) is not None:
                 choice.built[ref] = why
                 below |= dict.fromkeys(engine.catalog.inputs(spec, partition_key_of(ref)))
@@ -116,19 +116,37 @@ class _Looking:
             for used, uuid in self.inputs.get(str(self.found[ref].uuid), {}).items() if ref in self.found else ():
                 self._users[used].append((ref, uuid))
                 if self._uuid_of(used) != uuid and ref not in self.why_not:
-                    is_built = used in self.why_not or self._uuid_of(used) is None
+                    is_own = used not in self.why_not and self._uuid_of(used) is not None
                     self.why_not[ref] = (
-                        f"its input {used} is built here"
-                        if is_built
-                        else f"its input {used} is not the instance that the base read"
+                        f"its input {used} is not the instance that the base read"
+                        if is_own
+                        else self._for_want_of(used)
                     )
                     refused.append(ref)
         while refused:
             cause = refused.pop()
             for user, _ in self._users[cause]:
                 if user not in self.why_not:
-                    self.why_not[user] = f"its input {cause} is built here"
+                    self.why_not[user] = self._for_want_of(cause)
                     refused.append(user)
+
+    def borrow(self, ref: Ref, borrowed: dict[Ref, Canonical]) -> None:
+        """Add the instance of a ref, and before it all that it was built from: taints and changed code reach it by its lineage."""
+        waiting = [(ref, False)]
+        while waiting:
+            one, has_inputs = waiting.pop()
+            if one in borrowed or one in self.own:
+                continue
+            if has_inputs:
+                borrowed[one] = self.found[one]
+                continue
+            waiting.append((one, True))
+            waiting += [(used, False) for used in self.inputs.get(str(self.found[one].uuid), {})]
+
+    def _for_want_of(self, used: Ref) -> str:
+        spec = self.specs.get(asset_of(used))
+        is_built = spec is not None and spec.kind not in _FROM_OUTSIDE
+        return f"its input {used} {'is built here' if is_built else 'cannot be borrowed'}"
 
     def _is_known(self, ref: Ref) -> bool:
         return ref in self.own or ref in self.found or ref in self.why_not

@@ -59,7 +59,7 @@ def create(name: str, root: Path | None, days: float, as_json: bool) -> None:
     if not (base / DATABASE_NAME).exists():
         raise BadHome(f"There is no build state in {base}, so there is nothing to borrow; build something first.")
     environments = Environments(base, recorded_engine)
-    opened = environments.create(name, root=None if root is None else root.absolute(), days=days)
+    opened = environments.create(name, root=root, days=days)
     sentence = f"Opened environment {name}, until {when(opened.keep_until)}. Build in it: databuild --env {typed(name)} build REFS"
     answer(_shown(environments, opened), sentence, as_json=as_json)
 

@@ -14,7 +14,7 @@ from databuild_dagster.bindings.registry.plain_keys import dynamic_name
 from databuild_dagster.data.dynamic_keys import dynamic_keys
 from databuild_dagster.data.environment import FILE_NAME, Environment, environment_of, folder_of, home_of
 from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, sqlite_url, store_url_of_home
-from databuild_dagster.data.ownership import Ownership, marker_of, other_home
+from databuild_dagster.data.ownership import MARKER_NAME, Ownership, marker_of, other_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone, this_user
 from databuild_dagster.features.environments.errors import (
@@ -74,6 +74,8 @@ class Environments:
         """
         if not _NAME.fullmatch(name):
             raise BadEnvironmentName(value=name)
+        # With a link alone, its target would stay when the environment is removed.
+        root = None if root is None else root.resolve()
         if (outer := environment_of(self.base)) is not None:
             raise BaseIsEnvironment(home=str(self.base), name=outer.name)
         with self._engine_of(self.base) as engine:
@@ -82,7 +84,10 @@ class Environments:
                 # The base was restored to a time before the environment; its log is about another history.
                 raise EnvironmentExists(name=name)
             if opened is None:
-                opened = self._record(engine, name, root or folder_of(self.base, name) / "data", days)
+                place = folder_of(self.base, name) / "data"
+                if root is not None and root.is_relative_to(place.parent.parent.resolve()):
+                    raise BadRoot(value=str(root), why="it is in the folder of the environments")
+                opened = self._record(engine, name, root or place, days)
             elif opened.is_closing:
                 raise EnvironmentClosing(name=name)
             elif self.figures(opened) is not None or (root is not None and str(root) != opened.root):
@@ -124,20 +129,21 @@ class Environments:
             found = opened_in(engine.store)
             opened = found.get(name)
             home = home_of(self.base, name) if opened is None else Path(opened.home)
-            known = opened or environment_of(home)
-            if known is None:
+            if opened is None and not (_NAME.fullmatch(name) and home.parent.exists()):
                 raise NoEnvironment(name=name, names=list(found))
+            known = opened or environment_of(home)
             store_id = None
             if (home / DATABASE_NAME).exists():
                 with self._engine_of(home) as own:
                     _check_is_idle(own, name)
+                    if opened is not None:
+                        close_in(engine, opened)
+                        # A launch may have begun meanwhile; none begins in an environment that is closing.
+                        _check_is_idle(own, name)
                     store_id = own.store.identity().id
-            if opened is not None:
-                close_in(engine, opened)
             # The data before the home, which alone says whose the data is.
-            marker = marker_of(Warehouse(known.root))
-            if marker is not None and marker.store_id == store_id:
-                shutil.rmtree(known.root)
+            if known is not None:
+                _remove_root(known.root, store_id)
             if home.parent.exists():
                 shutil.rmtree(home.parent)
             if opened is not None:
@@ -155,11 +161,27 @@ class Environments:
             engine.store.close()
 
 
+def _remove_root(root: str, store_id: str | None) -> None:
+    """Remove a root that the store of an environment owns. The marker goes last, so that a killed removal is continued."""
+    marker = marker_of(Warehouse(root))
+    if marker is None or marker.store_id != store_id:
+        return
+    for entry in os.scandir(root):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.name != MARKER_NAME:
+            os.unlink(entry.path)
+    shutil.rmtree(root)
+
+
 def _check_root(root: Path, base: Path) -> None:
-    """Raises `BadRoot` for a root inside a home, and for a root with files."""
+    """Raises `BadRoot` for a root inside a home or a different root, and for a root with files."""
     home = other_home(Warehouse(str(root / "data")), str(base / "no store"))
     if home is not None or root.is_relative_to(base):
         raise BadRoot(value=str(root), why=f"it is inside the Dagster home {home or base}")
+    for folder in root.parents:
+        if (folder / MARKER_NAME).exists():
+            raise BadRoot(value=str(root), why=f"it is inside the warehouse {folder}")
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise BadRoot(value=str(root), why="it is not empty")
 

@@ -21,6 +21,7 @@ class Pins(Keeper):
     """The pins of the environments of a base."""
 
     name = "its environments"
+    yields_to_erasure = True
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -177,7 +177,8 @@ class Eraser:
     ) -> None:
         """`table` is a keeper, too, and not among `keepers`."""
         self._engine, self._default, self._table = engine, warehouse, table
-        self._keepers = keepers if table is None else (table, *keepers)
+        asked = [keeper for keeper in keepers if not keeper.yields_to_erasure]
+        self._keepers = asked if table is None else (table, *asked)
         self._removals = Removals(engine.store)
         self._meta = MetaQueries(engine.store)
 

@@ -36,7 +36,7 @@ def test_a_ref_whose_cone_is_the_same_is_the_instance_of_the_base(shop: Shop) ->
 
     provided = borrow(branch, "report@x")
 
-    assert provided == (["report@x"], {})
+    assert provided == (["raw@x", "other@x", "clean@x", "report@x"], {})
     there, here = shop.base.canonical("report@x"), branch.canonical("report@x")
     assert (here.uuid, here.manifest_uri, here.rows, here.code) == (
         there.uuid,
@@ -60,14 +60,15 @@ def test_a_changed_function_builds_its_cone_and_borrows_its_inputs_at_once(shop:
     assert len(births(branch)) == 1
 
 
-def test_lineage_is_kept_where_the_environment_has_the_input(shop: Shop) -> None:
-    branch = shop.branch(coded("report", "clean", "other", code="2"))
+def test_a_borrowed_instance_has_its_whole_lineage(shop: Shop) -> None:
+    branch = shop.branch()
+    borrow(branch, "other@x")
+    borrow(branch, "report@x")
 
-    borrow(branch, "raw@x", "report@x")
-
-    instance = branch.queries.instances.get(branch.uuid("clean@x"))
-    assert instance is not None
-    assert instance.inputs == (shop.base.uuid("raw@x"),)
+    for ref, inputs in {"report@x": ["clean@x", "other@x"], "clean@x": ["raw@x"], "other@x": ["raw@x"]}.items():
+        instance = branch.queries.instances.get(branch.uuid(ref))
+        assert instance is not None
+        assert sorted(instance.inputs) == sorted(branch.uuid(used) for used in inputs)
 
 
 def test_a_tick_borrows_and_launches_only_what_differs(shop: Shop) -> None:
@@ -122,6 +123,13 @@ def test_a_tainted_instance_of_the_base_is_not_borrowed(shop: Shop) -> None:
     assert provided.why_built["report@x"] == "its input clean@x is built here"
 
 
+def test_an_input_from_outside_is_not_built_here(shop: Shop) -> None:
+    branch = shop.branch()
+    shop.base.taint("raw@x")
+
+    assert borrow(branch, "clean@x").why_built["clean@x"] == "its input raw@x cannot be borrowed"
+
+
 def test_an_instance_that_was_tainted_here_is_built_here(shop: Shop) -> None:
     branch = shop.branch()
     borrow(branch, "report@x")
@@ -167,7 +175,7 @@ def test_a_base_that_is_away_stops_the_environment(shop: Shop) -> None:
         borrow(branch, "report@x")
 
     shop.home.with_name("elsewhere").rename(shop.home)
-    assert borrow(branch, "report@x").live == ["report@x"]
+    assert "report@x" in borrow(branch, "report@x").live
 
 
 def test_a_base_that_was_restored_stops_the_environment(shop: Shop) -> None:

@@ -80,12 +80,24 @@ def test_a_branch_builds_the_cone_of_its_change_and_borrows_the_rest(shop: Proje
         assert shop.call(*environment, "log", "check", "--deep").code == 0
 
 
+def test_a_plan_borrows_by_the_code_as_it_is_now(shop: Project) -> None:
+    shop.ask("env", "create", "branch")
+    shop.ask("--env", "branch", "plan", "raw@mon")
+    shop.define(SHOP.replace("frame.n > 1", "frame.n > 2"))
+
+    plan = {one["ref"]: one["action"] for one in shop.ask("--env", "branch", "plan", *MON)["jobs"]}
+
+    assert (plan["clean@mon"], plan["report@mon"], plan["side@mon"]) == ("build", "build", "reuse")
+
+
 def test_environments_are_listed_and_removed(shop: Project) -> None:
     shop.ask("env", "create", "branch")
     listed = shop.ask("env", "list")
     assert [(one["name"], one["borrowed"], one["built"]) for one in listed] == [("branch", 0, 0)]
     assert "until" in shop.call("env", "show", DATABUILD_ENV="branch").out
     assert shop.call("--env", "branch", "env", "create", "further").code == 2
+    for name in ("", f"../{shop.home.name}.environments/branch"):
+        assert shop.call("--env", name, "status").code == 2
 
     shop.ask("env", "drop", "branch")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from databuild_dagster.data.environment import environment_of, folder_of
+from databuild_dagster.data.environment import FILE_NAME, environment_of, folder_of
 from databuild_dagster.data.home import warehouse_of_home
 from databuild_dagster.data.ownership import Ownership, RootOfAnother, plan_take_over
 from databuild_dagster.engine.engine import Engine
@@ -39,6 +40,43 @@ def test_a_root_may_be_named(shop: Shop, tmp_path: Path) -> None:
     assert Path(opened.root, ".databuild.json").exists()
     shop.environments.drop("branch")
     assert not Path(opened.root).exists()
+
+
+def test_a_root_behind_a_link_is_removed_with_its_environment(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    shop.environments.create("branch", root=tmp_path / "link")
+
+    shop.environments.drop("branch")
+
+    assert not (tmp_path / "disk").exists()
+
+
+def test_a_removal_that_was_killed_between_two_files_is_continued(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "elsewhere"
+    shop.environments.create("branch", root=root)
+    for name in ("clean", "report"):
+        (root / name).mkdir()
+        (root / name / "part.parquet").touch()
+    remove, seen = os.unlink, list[str]()
+
+    def unlink(path: str, **named: Any) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(path)
+        remove(path, **named)
+
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(os, "unlink", unlink)
+        shop.environments.drop("branch")
+    assert root.exists()
+
+    shop.environments.drop("branch")
+
+    assert not root.exists()
+    assert shop.environments.opened() == {}
 
 
 def test_an_environment_owns_its_root_and_nothing_of_its_base(shop: Shop) -> None:
@@ -79,9 +117,19 @@ def test_a_root_in_a_home_or_with_files_is_refused(shop: Shop, tmp_path: Path) -
     shutil.copytree(shop.home, other)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a.csv").touch()
+    (tmp_path / "warehouse").mkdir()
+    Ownership(shop.base.store).claim(Warehouse(str(tmp_path / "warehouse")))
     seq = shop.base.seq
 
-    for root in (shop.home / "data", other / "data" / "deep", tmp_path / "full", tmp_path / "full" / "a.csv"):
+    for root in (
+        shop.home / "data",
+        other / "data" / "deep",
+        tmp_path / "full",
+        tmp_path / "full" / "a.csv",
+        tmp_path / "warehouse" / "raw",
+        folder_of(shop.home, "branch") / "home",
+        folder_of(shop.home, "next") / "data",
+    ):
         with pytest.raises(errors.BadRoot):
             shop.environments.create("branch", root=root)
     assert shop.base.seq == seq
@@ -104,8 +152,9 @@ def test_a_removed_environment_leaves_its_name_and_all_data_of_the_base(shop: Sh
     assert not folder_of(shop.home, "branch").exists()
     assert shop.base.canonical("report@x") == before
     assert shop.environments.create("branch").pin == shop.base.seq
-    with pytest.raises(errors.NoEnvironment):
-        shop.environments.drop("other")
+    for name in ("other", "../base.environments/other"):
+        with pytest.raises(errors.NoEnvironment):
+            shop.environments.drop(name)
 
 
 def test_an_environment_in_which_a_process_builds_is_not_removed(shop: Shop) -> None:
@@ -117,6 +166,27 @@ def test_an_environment_in_which_a_process_builds_is_not_removed(shop: Shop) -> 
         shop.environments.drop("branch")
 
     assert not shop.environments.opened()["branch"].is_closing
+
+
+def test_a_build_that_begins_while_the_environment_closes_keeps_it(shop: Shop) -> None:
+    branch = shop.branch()
+    launches = [branch.buffer("clean@x")]
+
+    def begin(statement: str) -> None:
+        if "INSERT" in statement and launches:
+            branch.start_launch(launches.pop(), holder=this_process())
+
+    def trace(engine: Engine) -> None:
+        if engine.store.path == shop.base.store.path:
+            connection: Any = engine.store._connection()
+            connection.set_trace_callback(begin)
+
+    shop.traced = trace
+
+    with pytest.raises(errors.InUse):
+        shop.environments.drop("branch")
+
+    assert Path(shop.environments.opened()["branch"].home).exists()
 
 
 def test_a_closing_environment_is_not_opened_again(shop: Shop) -> None:
@@ -140,6 +210,7 @@ def test_an_environment_that_a_restored_base_does_not_know_can_be_removed(shop: 
 
     with pytest.raises(errors.EnvironmentExists):
         shop.environments.create("branch")
+    Path(opened.home, FILE_NAME).unlink()  # A removal was killed here.
     shop.environments.drop("branch")
 
     assert not Path(opened.home).exists()
