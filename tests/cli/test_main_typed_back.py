@@ -147,10 +147,10 @@ def options_in(sentence: str) -> set[str]:
 
 @cache
 def options_of(path: str) -> frozenset[str]:
-    """The options of commands, and the flags that name their forms."""
+    """The options of commands, also those before a command, and the flags that name their forms."""
     return frozenset(
         option
-        for name, command in commands()
+        for name, command in (*commands(), (path, cli))
         if f"{name} ".startswith(f"{path} ".lstrip())
         for option in (*name.split(), *(option for param in command.params for option in param.opts))
     )

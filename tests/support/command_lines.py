@@ -106,6 +106,8 @@ def why_not_typed(printed: str, names: Iterable[str] = ("sales@2024-01-01",), *,
     with options and without a name, may lack arguments. `a|b` are two commands.
     """
     line = re.sub(r" --(help|version)\b", "", " ".join(re.sub(" #.*", "", printed).split()))
+    # It stands before the command, and takes no name of a partition.
+    line = re.sub(r"^--env \S+ ", "", line)
     path, *rest = re.split(r" (?![a-z])", line, maxsplit=1)
     if path in ("…", "--help"):
         return None

@@ -99,9 +99,9 @@ def show(name: str | None, as_json: bool) -> None:
     )
     click.echo(f"It sees event {opened.pin} of its base. Its home is {opened.home}, and its data is in {opened.root}.")
     if opened.is_closing:
-        click.echo(f"It is being removed: databuild env drop {typed(name)} removes the rest.")
+        click.echo(f"It is being removed; `databuild env drop {typed(name)}` removes the rest.")
     elif shown.borrowed is None:
-        click.echo(f"It was not opened to its end: databuild env create {typed(name)} continues.")
+        click.echo(f"It was not opened to its end; `databuild env create {typed(name)}` continues.")
     else:
         click.echo(f"It has borrowed {count(shown.borrowed, 'instance')} and built {shown.built}.")
 
