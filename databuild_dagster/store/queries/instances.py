@@ -276,14 +276,28 @@ _USES = (
     + " ORDER BY x.instance_id, x.input_id LIMIT :most"
 )
 
-_REACHED = f"""
-WITH RECURSIVE made(id) AS (
-    SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = :uuid AND u.id < :end
-    UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
-    WHERE x.instance_id < :end AND {was_live_at("x.instance_id")}
+
+def _reached(equal: str) -> str:
+    """The other live refs with data of an instance at an event; `equal` takes instances with equal rows in."""
+    return f"""
+WITH RECURSIVE first(id) AS (SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = :uuid AND u.id < :end), made(id) AS (
+    SELECT id FROM first
+    {equal}
 ), {_CHAIN.format(nodes=f"made JOIN {PREFIX}instances n ON n.id = made.id", which="n.uuid <> :uuid")}
 SELECT count(*) FROM chain
 WHERE chain.id < :end AND chain.node_id = {CHOSEN_AT} AND {state_at("chain.node_id")} = '{InstanceState.LIVE}'"""
+
+
+_REACHED = _reached(f"""UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+    WHERE x.instance_id < :end AND {was_live_at("x.instance_id")}""")
+#: An instance has the rows of another one once it is live.
+_REACHED_EQUAL = _reached(f"""UNION SELECT s.id FROM first JOIN {PREFIX}instances b ON b.id = first.id
+    JOIN {PREFIX}instances s ON s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)
+    WHERE {was_live_at("b.id")} AND s.id < :end AND {was_live_at("s.id")}
+    UNION SELECT s.id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+    JOIN {PREFIX}instances b ON b.id = x.instance_id
+    JOIN {PREFIX}instances s ON s.id = b.id OR s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)
+    WHERE b.id < :end AND {was_live_at("b.id")} AND s.id < :end AND {was_live_at("s.id")}""")
 
 
 class Taint(msgspec.Struct, frozen=True):
@@ -611,7 +625,7 @@ class InstanceQueries(Asking):
 
     def n_live_built_from_at(self, uuid: str, seq: int) -> int:
         """The number of other refs that were live by then with data from an instance."""
-        ((n,),) = self._at(_REACHED, seq, uuid=uuid)
+        ((n,),) = self._at(_REACHED_EQUAL if self._has_equal_rows() else _REACHED, seq, uuid=uuid)
         return int(n)
 
     def _at(self, sql: str, seq: int, **parameters: Any) -> list[tuple[Any, ...]]:

@@ -287,7 +287,7 @@ def test_what_failed_and_was_tainted_holds_nothing_even_if_asked_for(site: Site,
     AMOUNTS["2024-01-29"] = -1.0
     site.build("orders@2024-01-29")
 
-    with pytest.raises(NotLive, match=r"orders@2024-01-29 is failed since 20.*no such amount.*databuild taint"):
+    with pytest.raises(NotLive, match=r"orders@2024-01-29 is failed since 20.*no such amount.*databuild retry"):
         read("orders@2024-01-29", format="pandas", home=home)
 
     taint(site, "orders@2024-01-29")
