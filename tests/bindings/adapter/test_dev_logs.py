@@ -5,6 +5,7 @@ import logging
 
 import coloredlogs
 import pytest
+from coloredlogs import ColoredFormatter
 from dagster._utils.log import configure_loggers
 
 from databuild_dagster.bindings.adapter.dev_logs import News, leave_out_colors
@@ -45,7 +46,8 @@ class Terminal(io.StringIO):
     ],
 )
 def test_lines_have_colors_on_a_terminal_that_takes_them(monkeypatch, stream, variables, has_colors) -> None:
-    monkeypatch.setattr(coloredlogs, "ColoredFormatter", coloredlogs.ColoredFormatter)
+    # A test of the web server, which runs in this process, may have replaced it.
+    monkeypatch.setattr(coloredlogs, "ColoredFormatter", ColoredFormatter)
     monkeypatch.setattr("sys.stdout", printed := stream())
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
