@@ -137,12 +137,15 @@ def test_an_interrupt_cleans_up_and_a_second_build_works(inside: Project) -> Non
     assert inside.is_sound()
 
 
-def test_a_time_out_ends_a_build_and_keeps_its_wants(inside: Project) -> None:
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"])
+def test_a_time_out_ends_a_build_and_keeps_its_wants(inside: Project, handler: signal.Handlers) -> None:
     inside.hold("2024-01-30")
+    signal.signal(signal.SIGINT, handler)
 
     # The time-out may come before the build has begun.
     result = build(DAY, timeout_seconds=3)
 
+    assert signal.getsignal(signal.SIGINT) is handler
     assert [want["state"] for want in inside.ask("want", "list")] == ["Idle"]
     with pytest.raises(BuildTimedOut):
         result.check()

@@ -206,6 +206,8 @@ class Project:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
             patch.setattr(sys, "dont_write_bytecode", True)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             # The command sets DAGSTER_HOME where nothing else does; this takes it back.
             patch.setenv("DAGSTER_HOME", "")
             patch.delenv("DAGSTER_HOME")

@@ -6,6 +6,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+#: What an interrupted build does at its end takes less.
+AGAIN_SECONDS: Final = 30.0
 
 
 class Stopped(Exception):
@@ -32,18 +36,29 @@ def interrupts_restored() -> Iterator[None]:
 
 
 class Alarm:
-    """Interrupts the main thread once, as Ctrl-C does, so that what runs there ends in the same way, and names the time-out."""
+    """Interrupts the main thread, as Ctrl-C does, so that what runs there ends in the same way, and names the time-out.
 
-    def __init__(self, seconds: float | None, ringing: Callable[[float], None]) -> None:
+    A process that ignores Ctrl-C, such as `databuild build --timeout 1h &` in a script, heeds the time-out all the same. An interrupt
+    that meets a callback of the interpreter, such as the garbage collector's, is lost there, so the alarm rings again.
+    """
+
+    def __init__(
+        self, seconds: float | None, ringing: Callable[[float], None], *, again_seconds: float = AGAIN_SECONDS
+    ) -> None:
         self._seconds = seconds
         self.has_rung = False
-        self._is_off = False
+        self._off = threading.Event()
+        self._was_ignored = False
         self._ringing = ringing
+        self._again_seconds = again_seconds
         self._lock = threading.Lock()
         self._timer = None if seconds is None else threading.Timer(seconds, self._ring)
 
     def __enter__(self) -> Alarm:
         if self._timer is not None:
+            if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+                self._was_ignored = True
+                signal.signal(signal.SIGINT, self._interrupt)
             self._timer.daemon = True
             self._timer.start()
         return self
@@ -52,12 +67,24 @@ class Alarm:
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
-            self._is_off = True
+            self._off.set()
+        if self._was_ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _interrupt(self, *_: object) -> None:
+        if self.has_rung:
+            raise KeyboardInterrupt
 
     def _ring(self) -> None:
-        # Under the lock: after the end of the block no signal comes.
-        with self._lock:
-            if not self._is_off and self._seconds is not None:
-                self.has_rung = True
+        assert self._seconds is not None
+        while True:
+            # Under the lock: after the end of the block no signal comes.
+            with self._lock:
+                if self._off.is_set():
+                    return
+                is_first, self.has_rung = not self.has_rung, True
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                self._ringing(self._seconds)
+                if is_first:
+                    self._ringing(self._seconds)
+            if self._off.wait(self._again_seconds):
+                return
