@@ -131,7 +131,7 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
 
 
 def shown_rows(result: dict[str, Any]) -> list[list[str]]:
-    """All rows, or of a table with a column "ok" those that miss their aim, and the first ones that reach it."""
+    """All rows; of a table with a column "ok", the rows that miss their aim, and the first rows that reach their aim."""
     rows: list[list[str]] = result["rows"]
     if result["columns"][-1] != "ok":
         return rows

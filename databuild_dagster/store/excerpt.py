@@ -17,6 +17,7 @@ from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.format import BITS, one_of
 from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.queries.asking import grouped
+from databuild_dagster.store.queries.canonical import BUILT_FROM_ROOTS
 from databuild_dagster.store.store import Store
 
 _IN: Final = "IN (SELECT value FROM json_each(?))"
@@ -143,12 +144,8 @@ WHERE r.state = '{InstanceState.BUILDING}' AND r.id {_IN}"""
 _BEHIND: Final = f"""
 WITH RECURSIVE roots(id) AS (
     SELECT coalesce(i.same_as_id, i.id) FROM {P}refs r JOIN {P}instances i ON i.id = r.canonical_id WHERE r.ref {_IN}
-), behind(id) AS (
-    SELECT id FROM roots UNION SELECT i.id FROM roots JOIN {P}instances i ON i.same_as_id = roots.id
-    UNION SELECT s.id FROM behind JOIN {P}instance_inputs n ON n.input_id = behind.id
-    JOIN {P}instances b ON b.id = n.instance_id
-    JOIN {P}instances s ON s.id = b.id OR s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)
-) SELECT i.id, r.ref FROM behind JOIN {P}instances i ON i.id = behind.id JOIN {P}refs r ON r.id = i.ref_id LIMIT ?"""
+), made(id) AS ({BUILT_FROM_ROOTS}
+) SELECT i.id, r.ref FROM made JOIN {P}instances i ON i.id = made.id JOIN {P}refs r ON r.id = i.ref_id LIMIT ?"""
 
 
 class InPlaceOf(NamedTuple):

@@ -252,7 +252,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
     "rule 4.8": (
         f"""SELECT i.uuid, 'has the rows of ' || o.uuid || ', and another content hash' FROM {P}instances i
         JOIN {P}instances o ON o.id = i.same_as_id WHERE i.content_hash <> o.content_hash""",
-        f"""SELECT i.uuid, 'has the rows of ' || o.uuid || ', which is of another ref, newer or no first one' FROM {P}instances i
+        f"""SELECT i.uuid, 'has the rows of ' || o.uuid || ', no first instance of its ref with these rows' FROM {P}instances i
         JOIN {P}instances o ON o.id = i.same_as_id WHERE i.ref_id <> o.ref_id OR o.id >= i.id OR o.same_as_id IS NOT NULL""",
     ),
     "rule 8.3": (

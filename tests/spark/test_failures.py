@@ -61,9 +61,9 @@ def test_a_bucket_that_a_function_names_wrongly_may_be_of_one_partition(sail, s3
 @pytest.mark.parametrize(
     ("path", "named"),
     [
-        ("file:/work/.dagster_home/spark/57701561859c/in/1.csv", "file in/1.csv in the folder of the Spark server"),
+        ("file:/srv/shop/.dagster_home/spark/57701561859c/in/1.csv", "file in/1.csv in the folder of the Spark server"),
         ("file:/tmp/databuild-spark-1000/57701561859c/in/1.csv", "file in/1.csv in the folder of the Spark server"),
-        ("file:/work/data/in/1.csv", "file file:/work/data/in/1.csv"),
+        ("file:/srv/shop/data/in/1.csv", "file file:/srv/shop/data/in/1.csv"),
     ],
 )
 def test_a_relative_path_is_said_to_begin_in_the_folder_of_the_server(path, named):

@@ -74,6 +74,12 @@ def was_live_at(id: str) -> str:
         WHERE h.entity_id = {id} AND h.kind = 'instances' AND h.seq <= :seq AND h.to_state = '{InstanceState.LIVE}')"""
 
 
+#: Whether an instance `s` is an instance `b`, or has its rows (rule 4.8).
+HAS_ROWS_OF = "s.id = b.id OR s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)"
+#: The recursion `made(id)`: instances with the rows of `roots`, and what was built from these rows, directly or not (rule 7.3).
+BUILT_FROM_ROOTS = f"""SELECT id FROM roots UNION SELECT s.id FROM roots JOIN {PREFIX}instances s ON s.same_as_id = roots.id
+    UNION SELECT s.id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+    JOIN {PREFIX}instances b ON b.id = x.instance_id JOIN {PREFIX}instances s ON {HAS_ROWS_OF}"""
 #: The step of the recursion `chain(ref_id, id, …)` from the newest instance of a ref back to the first instance before `:end`.
 TO_THE_ONE_BEFORE = "chain.id >= :end AND p.previous_id IS NOT NULL"
 #: The canonical instance at `:seq` for a row of `chain` with an id before `:end`: the row's, unless a later revert chose differently.

@@ -28,7 +28,14 @@ from databuild_dagster.store.queries.asking import (
     dataset_range,
     grouped,
 )
-from databuild_dagster.store.queries.canonical import CHOSEN_AT, TO_THE_ONE_BEFORE, state_at, was_live_at
+from databuild_dagster.store.queries.canonical import (
+    BUILT_FROM_ROOTS,
+    CHOSEN_AT,
+    HAS_ROWS_OF,
+    TO_THE_ONE_BEFORE,
+    state_at,
+    was_live_at,
+)
 from databuild_dagster.store.store import again_if_cut
 
 #: Attempts of a ref since it was live that are counted.
@@ -225,11 +232,7 @@ _BUILT_FROM = f"""made(id) AS (
 #: `_BUILT_FROM` where instances may have equal rows, which a downstream taint treats alike (rule 7.3).
 _BUILT_FROM_EQUAL = f"""roots(id) AS (
     SELECT coalesce(u.same_as_id, u.id) FROM first JOIN {PREFIX}instances u ON u.id = first.id
-), made(id) AS (
-    SELECT id FROM roots UNION SELECT s.id FROM roots JOIN {PREFIX}instances s ON s.same_as_id = roots.id
-    UNION SELECT s.id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
-    JOIN {PREFIX}instances b ON b.id = x.instance_id
-    JOIN {PREFIX}instances s ON s.id = b.id OR s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)"""
+), made(id) AS ({BUILT_FROM_ROOTS}"""
 
 
 class InstanceThen(NamedTuple):
@@ -277,12 +280,12 @@ _USES = (
 )
 
 
-def _reached(equal: str) -> str:
-    """The other live refs with data of an instance at an event; `equal` takes instances with equal rows in."""
+def _reached(walk: str) -> str:
+    """The other live refs with data of an instance at an event; `walk` adds what was built from the instance."""
     return f"""
 WITH RECURSIVE first(id) AS (SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = :uuid AND u.id < :end), made(id) AS (
     SELECT id FROM first
-    {equal}
+    {walk}
 ), {_CHAIN.format(nodes=f"made JOIN {PREFIX}instances n ON n.id = made.id", which="n.uuid <> :uuid")}
 SELECT count(*) FROM chain
 WHERE chain.id < :end AND chain.node_id = {CHOSEN_AT} AND {state_at("chain.node_id")} = '{InstanceState.LIVE}'"""
@@ -290,13 +293,13 @@ WHERE chain.id < :end AND chain.node_id = {CHOSEN_AT} AND {state_at("chain.node_
 
 _REACHED = _reached(f"""UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
     WHERE x.instance_id < :end AND {was_live_at("x.instance_id")}""")
-#: An instance has the rows of another one once it is live.
+#: An instance has the rows of an earlier instance from the moment at which it is live.
 _REACHED_EQUAL = _reached(f"""UNION SELECT s.id FROM first JOIN {PREFIX}instances b ON b.id = first.id
-    JOIN {PREFIX}instances s ON s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)
+    JOIN {PREFIX}instances s ON {HAS_ROWS_OF}
     WHERE {was_live_at("b.id")} AND s.id < :end AND {was_live_at("s.id")}
     UNION SELECT s.id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
     JOIN {PREFIX}instances b ON b.id = x.instance_id
-    JOIN {PREFIX}instances s ON s.id = b.id OR s.id = b.same_as_id OR s.same_as_id = coalesce(b.same_as_id, b.id)
+    JOIN {PREFIX}instances s ON {HAS_ROWS_OF}
     WHERE b.id < :end AND {was_live_at("b.id")} AND s.id < :end AND {was_live_at("s.id")}""")
 
 

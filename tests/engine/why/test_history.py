@@ -1,4 +1,4 @@
-"""The history of a ref: why each instance is in its state, and the instance to compare another one with."""
+"""The history of a ref: why each instance is in its state, and the earlier instance that an instance is compared with."""
 
 from __future__ import annotations
 

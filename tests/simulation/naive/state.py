@@ -173,7 +173,7 @@ class Naive:
         return min(want.created_at for want in self.open_wants(ref))
 
     def is_stale(self, ref: str) -> bool:
-        """Whether readers see other rows than those that a ref was built from, or tainted ones (rules 4.6, 4.8)."""
+        """Whether the rows that readers see of an input differ from the rows that the ref was built from, or are tainted (rules 4.6, 4.8)."""
         for item in self.refs[ref].inputs:
             now = next(self.refs[other] for other, rows in self.history.items() if item in rows)
             if now is not item and item.state is _I.TAINTED and (now.state is not _I.LIVE or now.rows is None):
