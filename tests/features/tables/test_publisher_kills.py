@@ -95,7 +95,11 @@ def test_publishers_that_are_killed_at_random_moments_catch_up(world: PublishedW
     codes = []
     for number in range(1, ROUNDS):
         move(world, number)
-        codes += server.run({"after_seconds": chance.uniform(0, seconds)})
+        after_seconds = chance.uniform(0, seconds)
+        codes += server.run({"after_seconds": after_seconds})
+        if codes[-1] == 0:
+            # The first publication, which gave the bound, may have been a slow one.
+            seconds = after_seconds
         assert_right(world, is_up_to_date=False)
     assert server.run({}) == [0]
 
