@@ -1,13 +1,14 @@
 """Partitions compared with what they were: equal or not, rows, columns, and values by the columns of a key.
 
-Two instances are compared by the content hash of their rows, without a look at files if their builds recorded it. Where it differs,
-the schemas are compared, then each column by a hash of its own, and with a key each row. Rows are read here, by Arrow, one partition at
-a time; the pair of one instance is not read at all.
+Two instances are compared by the content hash of their rows, without a look at files if their builds recorded the hash, or if the
+manifests list the same bytes. Where it differs, the schemas are compared, then each column by a hash of its own, and with a key each
+row. Rows are read here, by Arrow, one partition at a time; the pair of one instance is not read at all.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -28,6 +29,8 @@ from databuild_dagster.warehouse.manifest import Manifest, read_manifest
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: How a checksum begins that is one of the bytes of a file; an object store has others.
+OF_BYTES: Final = "sha256:"
 #: Instances of a ref that are searched for the predecessor.
 MAX_BEFORE: Final = 100
 
@@ -77,7 +80,7 @@ class PartitionDifference(msgspec.Struct, frozen=True):
     columns: Sequence[ColumnChange] = ()
     values: Sequence[ValueChange] = ()
     note: str | None = None
-    #: The rows are equal by the hashes that the builds recorded (rule 4.8).
+    #: The rows are equal by the hashes that the builds recorded of rows or files, so that no file was read (rule 4.6).
     by_hash: bool = False
 
 
@@ -135,8 +138,12 @@ def compared(
         elif pair.a in old and old[pair.a] == new.get(pair.b):
             yield PartitionDifference(pair.ref, "equal", pair.a, pair.b, by_hash=True)
         else:
-            unknown = PartitionDifference(pair.ref, "unknown", pair.a, pair.b)
-            yield _difference(unknown, _read(before, pair.ref, pair.a), _read(after, pair.ref, pair.b), key)
+            found = PartitionDifference(pair.ref, "different", pair.a, pair.b)
+            try:
+                one, other = (_stored("Before", before, pair.ref, pair.a), _stored("After", after, pair.ref, pair.b))
+                yield _difference(found, one, other, key)
+            except (_UnknownError, CannotHash) as why:
+                yield replace(found, outcome="unknown", note=str(why))
 
 
 def summed(differences: Iterable[PartitionDifference]) -> RangeDifference:
@@ -171,27 +178,66 @@ def _one_before(queries: Queries, ref: Ref, uuid: str | None) -> str | None:
     return uuids[place - 1] if place else None
 
 
-#: The manifest and the rows of an instance, or why they are not known here.
-_Side = tuple[Manifest, "pa.Table"] | str
+class _UnknownError(Exception):
+    """The rows of a side are not known; the text says of which and why."""
 
 
-def _difference(found: PartitionDifference, one: "_Side", other: "_Side", key: Sequence[str]) -> PartitionDifference:
-    if isinstance(one, str):
-        return replace(found, note=f"Before: {one}")
-    if isinstance(other, str):
-        return replace(found, note=f"After: {other}")
-    (manifest, before), (new_manifest, after) = one, other
-    columns = column_changes(manifest.schema.columns, new_manifest.schema.columns)
-    found = replace(found, outcome="different", rows_a=before.num_rows, rows_b=after.num_rows, columns=columns)
+class _Stored(NamedTuple):
+    """The data of a side."""
+
+    side: str
+    warehouse: Warehouse
+    manifest: Manifest
+
+
+def _stored(side: str, queries: Queries, ref: Ref, uuid: str) -> _Stored:
+    """Raises `_UnknownError`."""
+    instance, asset = queries.instances.get(uuid, most_inputs=0), asset_of(ref)
+    if instance is None or instance.manifest_uri is None:
+        raise _UnknownError(f"{side}: Its data is in a place that is not databuild's.")
+    if instance.manifest_state == REMOVED:
+        raise _UnknownError(f"{side}: {REMOVED_NOTE}")
+    with _reading(side):
+        warehouse = Warehouse.of_manifest(instance.manifest_uri, asset)
+        return _Stored(side, warehouse, read_manifest(warehouse, asset, uuid))
+
+
+def _rows(stored: _Stored) -> "pa.Table":
+    """Raises `_UnknownError`."""
+    from databuild_dagster.spark.frames import read_arrow
+
+    with _reading(stored.side):
+        return read_arrow(stored.warehouse, [stored.manifest])
+
+
+@contextmanager
+def _reading(side: str) -> Iterator[None]:
     try:
-        if not columns and hash_of(before.to_batches()) == hash_of(after.to_batches()):
-            return replace(found, outcome="equal")
-        if key and before.num_rows and after.num_rows:
-            return _with_reason(_by_key(found, before, after, key), before, after)
-        values = [_change(before, after, name) for name in _common(before, after) if _differs(before, after, name)]
-    except CannotHash as error:
-        return replace(found, outcome="unknown", note=error.message)
+        yield
+    except NO_ROWS as error:
+        raise _UnknownError(f"{side}: {unreadable_note(error)}") from error
+
+
+def _difference(found: PartitionDifference, one: _Stored, other: _Stored, key: Sequence[str]) -> PartitionDifference:
+    """Raises `_UnknownError`, `CannotHash`, `NoSuchKey`."""
+    if _files_are_equal(one.manifest, other.manifest):
+        return replace(found, outcome="equal", by_hash=True)
+    before, after = _rows(one), _rows(other)
+    columns = column_changes(one.manifest.schema.columns, other.manifest.schema.columns)
+    found = replace(found, rows_a=before.num_rows, rows_b=after.num_rows, columns=columns)
+    if not columns and hash_of(before.to_batches()) == hash_of(after.to_batches()):
+        return replace(found, outcome="equal")
+    if key and before.num_rows and after.num_rows:
+        return _with_reason(_by_key(found, before, after, key), before, after)
+    values = [_change(before, after, name) for name in _common(before, after) if _differs(before, after, name)]
     return _with_reason(replace(found, values=values), before, after)
+
+
+def _files_are_equal(one: Manifest, other: Manifest) -> bool:
+    """The files have the same bytes, in any order, and are read alike."""
+    files = [sorted((file.checksum, file.bytes, file.rows) for file in manifest.files) for manifest in (one, other)]
+    is_of_bytes = all(checksum.startswith(OF_BYTES) for checksum, _, _ in files[0])
+    return is_of_bytes and files[0] == files[1] and (one.schema, one.format) == (other.schema, other.format)
 
 
 def _with_reason(found: PartitionDifference, before: "pa.Table", after: "pa.Table") -> PartitionDifference:
@@ -200,23 +246,6 @@ def _with_reason(found: PartitionDifference, before: "pa.Table", after: "pa.Tabl
         return found
     has_order = before.column_names == after.column_names
     return replace(found, note="Values are in other rows." if has_order else "The columns have another order.")
-
-
-def _read(queries: Queries, ref: Ref, uuid: str) -> "_Side":
-    from databuild_dagster.spark.frames import read_arrow
-
-    instance = queries.instances.get(uuid, most_inputs=0)
-    if instance is None or instance.manifest_uri is None:
-        return "Its data is in a place that is not databuild's."
-    if instance.manifest_state == REMOVED:
-        return REMOVED_NOTE
-    asset = asset_of(ref)
-    try:
-        warehouse = Warehouse.of_manifest(instance.manifest_uri, asset)
-        manifest = read_manifest(warehouse, asset, uuid)
-        return manifest, read_arrow(warehouse, [manifest])
-    except NO_ROWS as error:
-        return unreadable_note(error)
 
 
 def _common(before: "pa.Table", after: "pa.Table") -> list[str]:

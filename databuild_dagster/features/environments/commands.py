@@ -123,8 +123,9 @@ def diff(name: str | None, refs: tuple[str, ...], key: tuple[str, ...], markdown
     """Compare what an environment built with its base.
 
     Each partition that was built in the environment is compared with what the base has now. No file is read of partitions that are
-    equal by the hashes that their builds recorded. Without NAME: the environment of --env or DATABUILD_ENV. REFS are ASSET@KEY,
-    ASSET@FROM..TO, ASSET@* or ASSET; without them everything that is built there is compared.
+    equal by the hashes of rows or files that their builds recorded. Without NAME: the environment of --env or DATABUILD_ENV.
+
+    REFS are ASSET@KEY, ASSET@FROM..TO, ASSET@* or ASSET; without them everything that is built there is compared.
     """
     environments = _environments()
     environment = environment_of(existing_home())

@@ -79,7 +79,7 @@ def compare(
     """The differences of refs that are built in an environment; None for all of them. Raises `NoSuchKey` if no dataset has the key."""
     seq = base.events.head().seq
     built = own.instances.refs_built()
-    asked = built if refs is None else sorted(set(refs).intersection(built))
+    asked = sorted(built if refs is None else set(refs).intersection(built))
     here, there = own.canonical.of(asked), base.canonical.of(asked)
     consumers = _consumers(base.datasets.all().values())
     datasets: list[DatasetDifference] = []

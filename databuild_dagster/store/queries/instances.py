@@ -665,7 +665,7 @@ class InstanceQueries(Asking):
         """The refs whose canonical instance has data, and is not one of the base. Looks at every ref."""
         sql = f"""
             SELECT r.ref FROM {_MADE_BY} JOIN {PREFIX}refs r ON r.canonical_id = i.id
-            WHERE i.was_live = 1 AND l.owner <> '{BORROWED}' ORDER BY r.ref"""
+            WHERE i.was_live = 1 AND l.owner <> '{BORROWED}'"""
         return [ref for (ref,) in self._all(sql)]
 
     def taints_of(self, uuid: str) -> tuple[Taint, ...]:

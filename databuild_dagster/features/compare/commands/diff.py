@@ -47,7 +47,7 @@ def diff(
     By default the canonical instance is compared with the last earlier instance that was live, with --as-of with the canonical
     instance of that time. One REF alone is compared by its records. Several, or one with --as-of or --key, are compared by their
     rows: partitions whose rows are equal in any order are counted, and each other is a line. No file is read of partitions that are
-    equal by the hashes that their builds recorded.
+    equal by the hashes of rows or files that their builds recorded.
     """
     queries = the_queries()
     by_rows = bool(as_of or key or markdown)
