@@ -137,4 +137,6 @@ def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
     done = shop.call("build", "side@tue", DAGSTER_HOME=opened["home"])
 
     assert (done.code, "is not in" in done.err) == (1, True)
+    compared = shop.call("env", "diff", DAGSTER_HOME=opened["home"])
+    assert (compared.code, str(shop.home) in compared.err, "Traceback" in compared.err) == (2, True, False)
     shop.home.with_name("elsewhere").rename(shop.home)
