@@ -142,7 +142,7 @@ def compared(
             try:
                 one, other = (_stored("Before", before, pair.ref, pair.a), _stored("After", after, pair.ref, pair.b))
                 yield _difference(found, one, other, key)
-            except (_UnknownError, CannotHash) as why:
+            except _UnknownError as why:
                 yield replace(found, outcome="unknown", note=str(why))
 
 
@@ -219,17 +219,20 @@ def _reading(side: str) -> Iterator[None]:
 
 
 def _difference(found: PartitionDifference, one: _Stored, other: _Stored, key: Sequence[str]) -> PartitionDifference:
-    """Raises `_UnknownError`, `CannotHash`, `NoSuchKey`."""
+    """Raises `_UnknownError`, `NoSuchKey`."""
     if _files_are_equal(one.manifest, other.manifest):
         return replace(found, outcome="equal", by_hash=True)
     before, after = _rows(one), _rows(other)
     columns = column_changes(one.manifest.schema.columns, other.manifest.schema.columns)
     found = replace(found, rows_a=before.num_rows, rows_b=after.num_rows, columns=columns)
-    if not columns and hash_of(before.to_batches()) == hash_of(after.to_batches()):
-        return replace(found, outcome="equal")
-    if key and before.num_rows and after.num_rows:
-        return _with_reason(_by_key(found, before, after, key), before, after)
-    values = [_change(before, after, name) for name in _common(before, after) if _differs(before, after, name)]
+    try:
+        if not columns and hash_of(before.to_batches()) == hash_of(after.to_batches()):
+            return replace(found, outcome="equal")
+        if key and before.num_rows and after.num_rows:
+            return _with_reason(_by_key(found, before, after, key), before, after)
+        values = [_change(before, after, name) for name in _common(before, after) if _differs(before, after, name)]
+    except CannotHash as error:
+        return replace(found, outcome="unknown", note=error.message)
     return _with_reason(replace(found, values=values), before, after)
 
 
