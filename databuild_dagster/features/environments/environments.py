@@ -26,6 +26,7 @@ from databuild_dagster.features.environments.errors import (
     EnvironmentExists,
     InUse,
     NoEnvironment,
+    NotOpened,
 )
 from databuild_dagster.features.environments.records import (
     Opened,
@@ -59,13 +60,33 @@ class Environments:
 
     def figures(self, opened: Opened) -> tuple[int, int] | None:
         """The numbers of borrowed and built instances; None for an environment that was not opened to its end."""
+        with self._own_engine(opened) as engine:
+            return None if engine is None else engine.queries.instances.n_borrowed_and_built()
+
+    @contextmanager
+    def both(self, name: str) -> Iterator[tuple[Engine, Engine]]:
+        """The engines of the base and of an environment. Raises `NoEnvironment`, `EnvironmentClosing`, `NotOpened`, `BaseElsewhere`."""
+        with self._engine_of(self.base) as base:
+            found = opened_in(base.store)
+            if (opened := found.get(name)) is None:
+                raise NoEnvironment(name=name, names=list(found))
+            if opened.is_closing:
+                raise EnvironmentClosing(name=name)
+            with self._own_engine(opened) as own:
+                if own is None:
+                    raise NotOpened(name=name)
+                yield base, own
+
+    @contextmanager
+    def _own_engine(self, opened: Opened) -> Iterator[Engine | None]:
+        """The engine of an environment; None for an environment that was not opened to its end."""
         home = Path(opened.home)
         if environment_of(home) is None or not (home / DATABASE_NAME).exists():
-            return None
+            yield None
+            return
         with self._engine_of(home) as engine:
             opening = opening_of(engine.store)
-            is_open = opening is not None and opening.id == opened.id
-            return engine.queries.instances.n_borrowed_and_built() if is_open else None
+            yield engine if opening is not None and opening.id == opened.id else None
 
     def create(self, name: str, *, root: Path | None = None, days: float = DEFAULT_DAYS) -> Opened:
         """Open an environment, pinned at this moment. A killed call is continued by the next.
