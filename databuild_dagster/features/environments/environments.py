@@ -26,6 +26,7 @@ from databuild_dagster.features.environments.errors import (
     EnvironmentExists,
     InUse,
     NoEnvironment,
+    NotOpened,
 )
 from databuild_dagster.features.environments.keeping import GRACE_SECONDS
 from databuild_dagster.features.environments.records import (
@@ -69,18 +70,44 @@ class Environments:
 
     def figures(self, opened: Opened) -> tuple[int, int] | None:
         """The numbers of borrowed and built instances; None for an environment that was not opened to its end, or not on this host."""
-        home = Path(opened.home)
-        opening = self._opening_in(home)
-        if opening is None or opening.id != opened.id:
-            return None
-        with self._engine_of(home) as engine:
-            return engine.queries.instances.n_borrowed_and_built()
+        with self._own_engine(opened) as engine:
+            return None if engine is None else engine.queries.instances.n_borrowed_and_built()
+
+    @contextmanager
+    def both(self, name: str) -> Iterator[tuple[Engine, Engine]]:
+        """The engines of the base and of an environment.
+
+        Raises `NoEnvironment`, `EnvironmentClosing`, `EnvironmentElsewhere`, `NotOpened`.
+        """
+        found = self.opened()
+        if (opened := found.get(name)) is None:
+            raise NoEnvironment(name=name, names=list(found))
+        if opened.is_closing:
+            raise EnvironmentClosing(name=name)
+        with self._engine_of(self.base) as base, self._own_engine(opened) as own:
+            if own is None:
+                raise NotOpened(name=name) if opened.host in ("", this_host()) else _elsewhere(opened)
+            yield base, own
+
+    @contextmanager
+    def _own_engine(self, opened: Opened) -> Iterator[Engine | None]:
+        """The engine of an environment; None for an environment that was not opened to its end, or not on this host."""
+        with self._engine_in(Path(opened.home)) as engine:
+            opening = None if engine is None else opening_of(engine.store)
+            yield engine if opening is not None and opening.id == opened.id else None
 
     def _opening_in(self, home: Path) -> Opening | None:
+        with self._engine_in(home) as engine:
+            return None if engine is None else opening_of(engine.store)
+
+    @contextmanager
+    def _engine_in(self, home: Path) -> Iterator[Engine | None]:
+        """The engine of the environment whose home it is; None if there is none."""
         if environment_of(home) is None or not (home / DATABASE_NAME).exists():
-            return None
+            yield None
+            return
         with self._engine_of(home) as engine:
-            return opening_of(engine.store)
+            yield engine
 
     def is_elsewhere(self, opened: Opened) -> bool:
         """Whether an environment is on a different host."""
