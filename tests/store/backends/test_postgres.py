@@ -14,7 +14,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model import commands as c
 from databuild_dagster.store.backends import postgres
 from databuild_dagster.store.backends.heartbeats import Heartbeats, NotedSession
-from databuild_dagster.store.backends.postgres import MAX_AT_REST, MAX_KEPT, PostgresConnection, PostgresDatabase
+from databuild_dagster.store.backends.postgres import MAX_KEPT, PostgresConnection, PostgresDatabase
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
 from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import NotOneFile, StoreUnusable
@@ -124,12 +124,13 @@ def test_threads_share_a_few_lines(small, monkeypatch):
 
     database = small.store.database
     assert isinstance(database, PostgresDatabase)
-    assert MAX_AT_REST < len(database._free) <= MAX_KEPT
+    assert database.max_at_rest < len(database._free) <= MAX_KEPT
     resting = database._rest
+    assert resting is not None
     assert resting.is_alive()
     # As when its time has passed.
     resting.function()
-    assert len(database._free) <= MAX_AT_REST
+    assert len(database._free) <= database.max_at_rest
     resting.cancel()
 
 
