@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster import wait_until
+
 CONFTEST = 'pytest_plugins = ["databuild_dagster.pytest_plugin"]\n'
 
 TESTS = """
@@ -134,7 +136,7 @@ def test_the_fixture_is_what_materialize_uses_and_leaves_nothing(tmp_path: Path)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
-    assert servers_of(tmp_path) == []
+    wait_until(lambda: servers_of(tmp_path) == [], "no server is left, nor the process beside it")
     assert list((tmp_path / "scratch").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["conftest.py", "scratch", "test_orders.py"]
 
@@ -145,7 +147,7 @@ def test_materialize_needs_no_setting_up_and_leaves_nothing(tmp_path: Path) -> N
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip() == "3"
-    assert servers_of(tmp_path) == []
+    wait_until(lambda: servers_of(tmp_path) == [], "no server is left, nor the process beside it")
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
@@ -181,7 +183,7 @@ def test_sail_serves_the_sessions_of_tests_by_choice(tmp_path: Path) -> None:
     done = run(tmp_path, "-B", "-m", "pytest", "-q", "-o", "databuild_spark=sail", str(tmp_path))
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert servers_of(tmp_path) == []
+    wait_until(lambda: servers_of(tmp_path) == [], "no server is left, nor the process beside it")
     assert list((tmp_path / "scratch").iterdir()) == []
 
 

@@ -144,13 +144,13 @@ def test_a_build_names_the_job_run_and_the_process_that_it_waits_for_until_its_t
     (running,) = project.ask("history", "--job-runs", "--open")
     process = f"process {os.getpid()} on {socket.gethostname()}"
 
-    done = project.call("build", DAYS[0], "--timeout", "1s", "--json")
+    done = project.call("build", DAYS[0], "--timeout", "5s", "--json")
 
     waits_for = f"{DAYS[0]}: job run {running['id']} builds it since {running['started_at']}, {process}"
     assert f"waiting for {waits_for}\n" in done.err
     assert (done.code, done.json["interrupted"]) == (1, False)
     assert done.json["error"]["type"] == "BuildTimedOut"
-    assert done.json["error"]["message"] == f"The build has not ended after 1 s: it waits for {waits_for}."
+    assert done.json["error"]["message"] == f"The build has not ended after 5 s: it waits for {waits_for}."
     (awaited,) = done.json["waits_for"]
     assert (awaited["job_run"], awaited["dagster_run_id"], awaited["process"]) == (
         running["id"],

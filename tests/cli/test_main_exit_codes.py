@@ -1,7 +1,6 @@
 """The exit code of every command for every kind of failure, as docs/reference/command-line.md has them (rules 15)."""
 
 import shutil
-import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +11,7 @@ import pytest
 from databuild_dagster.cli.main import cli
 from tests.fuzz.commands import leaves
 from tests.support.feature_commands import is_there, of_command
+from tests.support.free_port import free_port
 from tests.support.project import Done, Project
 
 DAY = "orders@2024-01-29"
@@ -157,10 +157,9 @@ def test_a_command_ends_with_the_documented_exit_code(
 
 def test_a_database_that_stays_away_has_an_exit_code_of_its_own(project: Project) -> None:
     """A job of Kubernetes tells it from a failure and from a refusal."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
+    url = f"postgresql://127.0.0.1:{free_port()}/shop?connect_timeout=1"
 
-    away = project.call("status", "--json", DATABUILD_DB_URL=f"postgresql://127.0.0.1:{port}/shop?connect_timeout=1")
+    away = project.call("status", "--json", DATABUILD_DB_URL=url)
 
     assert away.code == 75, away
     assert away.json["error"]["type"] == "StoreAway"

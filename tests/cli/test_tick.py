@@ -12,14 +12,12 @@ from databuild_dagster.bindings.orchestration.side_ticks import SideReport, Side
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.commands import CancelWants, PausePartitions, ResumePartitions
 from tests.support.object_store import S3Server
-from tests.support.project import Project
+from tests.support.project import MAX_SECONDS, Project
 
 from .sources import MAPPING_OF_A_REMOVED_KEY, of_pandas
 
 JANUARY = "revenue@2024-01-01"
 DAY = "orders@2024-01-30"
-#: A thread that is to end has at most one pass left.
-MAX_SECONDS_OF_A_THREAD = 10.0
 N_DAYS = 3
 
 
@@ -176,7 +174,7 @@ def threads_for_copies() -> list[str]:
     """Those that do not end, though the command has."""
     threads = [thread for thread in threading.enumerate() if thread.name == "databuild copies"]
     for thread in threads:
-        thread.join(MAX_SECONDS_OF_A_THREAD)
+        thread.join(MAX_SECONDS)
     return [thread.name for thread in threads if thread.is_alive()]
 
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from .serving import served
+
+T = TypeVar("T")
 
 #: What a WSGI server calls, and what it calls with.
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -74,6 +76,7 @@ class S3Server:
     delays: list[tuple[float, str]] = field(default_factory=list)
     #: Requests that it holds back, each once.
     holds: list[Hold] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hold(self, method: str, path: str, end: str = "") -> Hold:
         self.holds.append(Hold(method, path, end))
@@ -110,10 +113,12 @@ class S3Server:
             self.requests.append(request)
             if self.ignores_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
-            for hold in self.holds:
-                if hold.method == request[0] and hold.path in request[1] and request[1].endswith(hold.end):
-                    self.holds.remove(hold)
-                    return held(hold, environ, start_response)
+            hold = self._taken(
+                self.holds,
+                lambda hold: hold.method == request[0] and hold.path in request[1] and request[1].endswith(hold.end),
+            )
+            if hold is not None:
+                return held(hold, environ, start_response)
             return answered(environ, start_response)
 
         def held(hold: Hold, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -131,15 +136,11 @@ class S3Server:
             request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
             if self.away is not None and self.away.exists():
                 return refused(503, "ServiceUnavailable", request, start_response)
-            for refusal in self.refusals:
-                status, code, about = refusal
-                if about in " ".join(request):
-                    self.refusals.remove(refusal)
-                    return refused(status, code, request, start_response)
-            for delay in self.delays:
-                if delay[1] in " ".join(request):
-                    self.delays.remove(delay)
-                    threading.Event().wait(delay[0])
+            words = " ".join(request)
+            if (refusal := self._taken(self.refusals, lambda refusal: refusal[2] in words)) is not None:
+                return refused(refusal[0], refusal[1], request, start_response)
+            if (delay := self._taken(self.delays, lambda delay: delay[1] in words)) is not None:
+                threading.Event().wait(delay[0])
             if self.fails_every and len(self.requests) % self.fails_every == 0:
                 return refused(503, "SlowDown", request, start_response)
             return self._counted(environ.get("HTTP_USER_AGENT", "").partition("/")[0], app(environ, start_response))
@@ -152,6 +153,14 @@ class S3Server:
             return [] if request[0] == "HEAD" else [body]
 
         return gated
+
+    def _taken(self, list_of: list[T], is_about: Callable[[T], bool]) -> T | None:
+        """Remove the first one that is about a request, for this request alone: others are answered at the same time."""
+        with self._lock:
+            for number, one in enumerate(list_of):
+                if is_about(one):
+                    return list_of.pop(number)
+            return None
 
     def _counted(self, asking: str, answer: Iterable[bytes]) -> Iterator[bytes]:
         for piece in answer:

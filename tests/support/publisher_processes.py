@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -57,15 +58,16 @@ def forked(home: Path, at_call: int | None) -> int:
 
 def exit_code(pid: int, seconds: float) -> int:
     """Of a child that is killed after so many seconds, unless it has ended by then."""
-    if not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-        signal.sigtimedwait([signal.SIGCHLD], seconds)
+    # Not by SIGCHLD: the one of an earlier child would end the wait at once.
+    ended = os.pidfd_open(pid)
+    select.select([ended], [], [], seconds)
+    os.close(ended)
     if not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
         os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def serve(home: Path) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     for line in sys.stdin:
         asked = json.loads(line)
         pids = [forked(home, one.get("at_call")) for one in asked]

@@ -13,7 +13,7 @@ from databuild_dagster.web.application import announce_pages, make_application, 
 from tests.support.pages_world import MARKUP, PagesWorld
 
 #: Until a thread has written one row.
-MAX_SECONDS = 30
+MAX_SECONDS = 250
 
 
 def test_the_path_of_the_pages_is_announced_at_their_start() -> None:

@@ -109,7 +109,7 @@ def test_an_answer_that_cannot_be_computed_again_is_tried_by_the_next_question(w
 
 def until(is_so: Callable[[], bool]) -> Iterator[None]:
     """Some more tries, until something is so."""
-    deadline, pause = time.monotonic() + 30, threading.Event()
+    deadline, pause = time.monotonic() + 250, threading.Event()
     while not is_so():
         assert time.monotonic() < deadline
         yield

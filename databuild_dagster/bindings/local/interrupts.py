@@ -64,10 +64,12 @@ class Alarm:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        # First, and without the lock: an interrupt may come while this waits for a ring, and would leave the alarm on.
+        self._off.set()
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
-            self._off.set()
+            pass
         if self._was_ignored:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 

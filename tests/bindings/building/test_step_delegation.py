@@ -307,11 +307,11 @@ def sums(numbers: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
 
 
 @pytest.fixture
-def behind(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dg.DagsterRun]:
+def behind(deploy: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> tuple[Any, dg.DagsterRun]:
     """`sums` waits for `numbers`, whose launch has a Dagster run; a run that asks for `sums` waits one second, if at all."""
     monkeypatch.setattr(waiting, "GIVE_WAY_SECONDS", 0.0)
     monkeypatch.setattr(waiting, "TAKE_OVER_SECONDS", 0.0)
-    site = deploy(numbers, sums, delegation_timeout_seconds=1.0)
+    site = deploy(numbers, sums, delegation_timeout_seconds=getattr(request, "param", 1.0))
     assert site.launch(["sums"], [DAY]).tags[OUTCOME_TAG] == OUTCOME_WAITING
     (order,) = tick_once(site)
     submitted = dg.DagsterRun(
@@ -326,6 +326,7 @@ def report(site: Any, run: dg.DagsterRun, event: dg.DagsterEventType) -> None:
     site.instance.report_dagster_event(dg.DagsterEvent(event.value, run.job_name), run.run_id)
 
 
+@pytest.mark.parametrize("behind", [MAX_SECONDS], indirect=True, ids=["patient"])
 def test_a_run_in_the_way_of_what_it_waits_for_ends_as_waiting(behind: Any) -> None:
     """Rule 8.3, decision 0023: the launch of the input is queued, and with it the slot that this run holds."""
     site, queued = behind

@@ -17,6 +17,7 @@ from databuild_dagster.store.backends.postgres_patience import CONNECTION_DEFAUL
 from databuild_dagster.store.errors import StoreBusy, StoreSilent, StoreUnusable
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import dataset
+from tests.support.free_port import free_port
 from tests.support.line import Line
 from tests.support.postgres import postgres_server
 from tests.support.world import World
@@ -69,7 +70,7 @@ def test_a_server_that_falls_silent_ends_a_command_with_a_sentence(world, line):
     world.want("b")
 
     # The connection, and the one that asks for a sign of life.
-    assert took < 10 * PATIENCE_SECONDS
+    assert took < 100 * PATIENCE_SECONDS
     assert [len(world.open_wants(ref)) for ref in "ab"] == [1, 1]
 
 
@@ -160,10 +161,7 @@ def test_zero_means_that_no_silence_is_too_long(given, patience):
 
 
 def test_a_refused_connection_is_no_silence():
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-
     with pytest.raises(StoreUnusable, match="refused") as refused:
-        open_store(f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres?connect_timeout=1")
+        open_store(f"postgresql+psycopg://postgres@127.0.0.1:{free_port()}/postgres?connect_timeout=1")
 
     assert not isinstance(refused.value, StoreSilent)
