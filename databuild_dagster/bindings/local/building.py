@@ -30,6 +30,7 @@ from databuild_dagster.engine.why.awaited import awaited_by
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.engine.why.first_failures import FirstFailure, damaged_inputs, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
+from databuild_dagster.feature import rows
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref, asset_of
@@ -160,7 +161,6 @@ class Workshop:
         from databuild_dagster.bindings.claims.launcher import OrderCollector
         from databuild_dagster.bindings.orchestration.inprocess import QUIET
         from databuild_dagster.bindings.orchestration.orchestrator import run_tick
-        from databuild_dagster.feature import rows
 
         side_ticks = rows(lambda feature: feature.side_ticks)
         whole = TickReport()
@@ -363,6 +363,8 @@ def build_refs(
     Raises `DatabuildError` before anything is recorded, and `Stopped` afterwards.
     """
     engine = workshop.engine
+    for provide in rows(lambda feature: feature.provides):
+        provide(engine, ())
     refs = [ref for want in command.wants for ref in want]
     failed = [ref for ref, state in engine.queries.canonical.states(refs).items() if state in FAILING] if retry else []
     rebuild = command.rebuild or command.fresh or bool(failed)

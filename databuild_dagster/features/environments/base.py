@@ -20,6 +20,7 @@ from databuild_dagster.store.store import Store
 
 #: More inputs than instances have.
 _ALL = 1 << 40
+_NOT_OPENED = "its log does not have the opening of the environment"
 
 
 class Base:
@@ -34,15 +35,19 @@ class Base:
         self.pin = opening.pin
         self._specs: dict[str, DatasetSpec] | None = None
 
-    def check(self, now: float) -> None:
-        """Raises `BaseAway`, `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`."""
+    def check(self) -> None:
+        """Raises `BaseAway`, `BaseChanged`."""
         self._check_is_there()
-        name, opening = self._environment.name, self._opening
-        if (self._store.identity().id or "") != opening.base_id:
+        if (self._store.identity().id or "") != self._opening.base_id:
             raise self._changed("it is a different one, or was taken over")
-        opened = opened_in(self._store).get(name)
-        if self.queries.events.fingerprint(opening.pin) != opening.fingerprint or opened is None:
-            raise self._changed("its log does not have the opening of the environment")
+        if self.queries.events.fingerprint(self.pin) != self._opening.fingerprint:
+            raise self._changed(_NOT_OPENED)
+
+    def check_is_open(self, now: float) -> None:
+        """Raises `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`."""
+        name = self._environment.name
+        if (opened := opened_in(self._store).get(name)) is None:
+            raise self._changed(_NOT_OPENED)
         if opened.is_closing:
             raise EnvironmentClosing(name=name)
         if now >= opened.keep_until:
@@ -90,7 +95,7 @@ class Base:
 def base_of(engine: Engine) -> Base | None:
     """The base of the environment that has the store; None if the store is not that of an environment.
 
-    Raises `BaseAway`, `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`.
+    Raises `BaseAway`, `BaseChanged`.
     """
     path = engine.store.path
     environment = None if path is None else environment_of(Path(path).parent)
@@ -99,6 +104,6 @@ def base_of(engine: Engine) -> Base | None:
     opening = opening_of(engine.store)
     if opening is None:
         raise BaseChanged(name=environment.name, home=environment.base, why="the opening did not come to its end")
-    base = engine.memory.of((Base, opening.id), lambda: Base(environment, opening))
-    base.check(engine.now())
+    base = engine.memory.of((Base, opening.id, opening.pin), lambda: Base(environment, opening))
+    base.check()
     return base

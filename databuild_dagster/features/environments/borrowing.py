@@ -14,6 +14,7 @@ from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.ports import Provided
 from databuild_dagster.engine.why.code import changed_parts
 from databuild_dagster.features.environments.base import Base, base_of
+from databuild_dagster.features.environments.following import follow
 from databuild_dagster.model.commands import BorrowInstances
 from databuild_dagster.model.datasets import CodeSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.events import Birth, InstancesBorrowed, ManifestFact
@@ -43,13 +44,16 @@ class Choice:
 
 
 def provide(engine: Engine, refs: Sequence[Ref]) -> Provided:
-    """Borrow what can be borrowed of refs that would be built and of the inputs of their builds.
+    """Follow the base, then borrow what can be borrowed of refs that would be built and of the inputs of their builds.
 
-    Raises what `base_of` raises.
+    Raises what `base_of` raises, and for refs what `Base.check_is_open` raises.
     """
     base = base_of(engine)
-    if base is None:
+    if base is not None:
+        follow(engine, base)
+    if base is None or not refs:
         return Provided((), {})
+    base.check_is_open(engine.now())
     choice = choose(engine, base, refs)
     recorded: list[Ref] = []
     births = [_birth(base, ref, one, choice.inputs) for ref, one in choice.borrowed.items()]

@@ -325,6 +325,38 @@ class TaintNow(Taint, frozen=True):
     refs: tuple[Ref, ...]
 
 
+class TaintLink(NamedTuple):
+    """A taint that an instance has, or had."""
+
+    uuid: str
+    taint_id: str
+    reason: str
+    downstream: bool
+    is_in_force: bool
+
+
+_LINK = Selection(TaintLink, "t", uuid="i.uuid", is_in_force="x.canceled_at IS NULL")
+
+
+class BorrowedInstance(NamedTuple):
+    """An instance of the base in an environment."""
+
+    uuid: str
+    ref: Ref
+    #: Readers see it, and it is live.
+    is_live: bool
+    is_removed: bool
+
+
+_BORROWED = Selection(
+    BorrowedInstance,
+    "i",
+    ref="r.ref",
+    is_live=f"r.canonical_id = i.id AND r.state = '{InstanceState.LIVE}'",
+    is_removed=f"coalesce(i.manifest_state = '{REMOVED}', 1 = 0)",
+)
+
+
 #: Refs of a taint that a list names.
 MAX_OF_TAINT = 3
 _TAINT_NOW = Selection(
@@ -648,6 +680,22 @@ class InstanceQueries(Asking):
             JOIN {PREFIX}launches l ON l.id = j.launch_id WHERE i.was_live = 1"""
         ((borrowed, built),) = self._all(sql)
         return int(borrowed), int(built)
+
+    def borrowed(self) -> list[BorrowedInstance]:
+        """The instances of the base. Looks at every instance."""
+        sql = f"""
+            SELECT {_BORROWED.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
+            JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+            WHERE l.owner = '{BORROWED}' ORDER BY i.id"""
+        return _BORROWED.rows(self._all(sql))
+
+    def taint_links(self, uuids: Iterable[str]) -> list[TaintLink]:
+        """The taints that each of `uuids` has, or had."""
+        sql = f"""
+            SELECT {_LINK.columns} FROM {PREFIX}instances i
+            JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY t.id, i.id"""
+        return _LINK.rows(self._all(sql, Keys(uuids)))
 
     def taints_of(self, uuid: str) -> tuple[Taint, ...]:
         """The taints in force of an instance."""

@@ -113,5 +113,5 @@ def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
 
     done = shop.call("build", "side@tue", DAGSTER_HOME=opened["home"])
 
-    assert (done.code, "is not in" in done.err) == (1, True)
+    assert (done.code, "is not in" in done.err) == (2, True)
     shop.home.with_name("elsewhere").rename(shop.home)
