@@ -5,7 +5,7 @@ all that its cone reads in a single event.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,17 +55,46 @@ def provide(engine: Engine, refs: Sequence[Ref]) -> Provided:
         return Provided((), {})
     base.check_is_open(engine.now())
     choice = choose(engine, base, refs)
-    recorded: list[Ref] = []
-    births = [_birth(base, ref, one, choice.inputs) for ref, one in choice.borrowed.items()]
-    for start in range(0, len(births), MAX_BIRTHS):
-        command = BorrowInstances(births=tuple(births[start : start + MAX_BIRTHS]))
-        outcome = engine.handle(command, actor=this_user())
-        facts = [event.fact for event in outcome.events]
-        recorded += [birth.ref for fact in facts if isinstance(fact, InstancesBorrowed) for birth in fact.births]
-    return Provided(recorded, choice.built)
+    return Provided(_record(engine, base, choice.borrowed, choice.inputs), choice.built)
 
 
 PROVIDERS = (provide,)
+
+
+def borrow_anew(engine: Engine, base: Base) -> tuple[list[Ref], dict[Ref, str]]:
+    """Borrow again what is borrowed and canonical, where the base had a different instance at the pin.
+
+    Returns the refs with an instance by that, and why others keep an instance that the base did not have at the pin.
+    """
+    seen = [one for one in engine.queries.instances.borrowed() if one.is_canonical]
+    held = {one.ref: one.uuid for one in seen if one.state is InstanceState.LIVE}
+    looking = _Looking(engine, base, held)
+    looking.judge([one.ref for one in seen])
+    borrowed: dict[Ref, Canonical] = {}
+    for ref in [one.ref for one in seen]:
+        if ref not in looking.own and ref not in looking.why_not:
+            looking.borrow(ref, borrowed)
+    recorded = _record(engine, base, borrowed, looking.inputs, held)
+    return recorded, {ref: looking.why_not[ref] for ref in held if ref in looking.why_not}
+
+
+def _record(
+    engine: Engine,
+    base: Base,
+    borrowed: Mapping[Ref, Canonical],
+    inputs: Mapping[str, dict[Ref, str]],
+    held: Mapping[Ref, str] | None = None,
+) -> list[Ref]:
+    """Record instances of the base, also in place of the live ones in `held`; the refs that have them by that."""
+    recorded: list[Ref] = []
+    births = [_birth(base, ref, one, inputs) for ref, one in borrowed.items()]
+    for start in range(0, len(births), MAX_BIRTHS):
+        some = tuple(births[start : start + MAX_BIRTHS])
+        seen = {birth.ref: held[birth.ref] for birth in some if birth.ref in held} if held else {}
+        outcome = engine.handle(BorrowInstances(births=some, seen=seen), actor=this_user())
+        facts = [event.fact for event in outcome.events]
+        recorded += [birth.ref for fact in facts if isinstance(fact, InstancesBorrowed) for birth in fact.births]
+    return recorded
 
 
 def choose(engine: Engine, base: Base, refs: Sequence[Ref]) -> Choice:
@@ -92,8 +121,9 @@ def choose(engine: Engine, base: Base, refs: Sequence[Ref]) -> Choice:
 class _Looking:
     """The verdict on each ref that was looked at, and on the inputs of its instance in the base."""
 
-    def __init__(self, engine: Engine, base: Base) -> None:
-        self._engine, self._base = engine, base
+    def __init__(self, engine: Engine, base: Base, held: Mapping[Ref, str] | None = None) -> None:
+        """`held` has live instances that are borrowed anew if the base had different ones at the pin."""
+        self._engine, self._base, self._held = engine, base, held or {}
         self.specs = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
         self._why_asset: dict[str, str | None] = {}
         #: The uuid that the environment has: of a live instance, or None of a ref that is being built.
@@ -120,17 +150,12 @@ class _Looking:
             for used, uuid in self.inputs.get(str(self.found[ref].uuid), {}).items() if ref in self.found else ():
                 self._users[used].append((ref, uuid))
                 if self._uuid_of(used) != uuid and ref not in self.why_not:
-                    is_own = used not in self.why_not and self._uuid_of(used) is not None
-                    self.why_not[ref] = (
-                        f"its input {used} is not the instance that the base read"
-                        if is_own
-                        else self._for_want_of(used)
-                    )
+                    self.why_not[ref] = self._for_want_of(used)
                     refused.append(ref)
         while refused:
             cause = refused.pop()
-            for user, _ in self._users[cause]:
-                if user not in self.why_not:
+            for user, uuid in self._users[cause]:
+                if user not in self.why_not and self._held.get(cause) != uuid:
                     self.why_not[user] = self._for_want_of(cause)
                     refused.append(user)
 
@@ -139,7 +164,7 @@ class _Looking:
         waiting = [(ref, False)]
         while waiting:
             one, has_inputs = waiting.pop()
-            if one in borrowed or one in self.own:
+            if one in borrowed or one in self.own or one in self.why_not:
                 continue
             if has_inputs:
                 borrowed[one] = self.found[one]
@@ -148,6 +173,9 @@ class _Looking:
             waiting += [(used, False) for used in self.inputs.get(str(self.found[one].uuid), {})]
 
     def _for_want_of(self, used: Ref) -> str:
+        has_other = used in self._held or used not in self.why_not
+        if has_other and self._uuid_of(used) is not None:
+            return f"its input {used} is not the instance that the base read"
         spec = self.specs.get(asset_of(used))
         is_built = spec is not None and spec.kind not in _FROM_OUTSIDE
         return f"its input {used} {'is built here' if is_built else 'cannot be borrowed'}"
@@ -159,16 +187,20 @@ class _Looking:
         """The instance that the environment has of a ref, or would borrow."""
         if ref in self.own:
             return self.own[ref]
+        if ref in self.why_not and ref in self._held:
+            return self._held[ref]
         # What is refused later refuses its users itself.
         return self.found[ref].uuid if ref in self.found else None
 
     def _look(self, refs: Sequence[Ref]) -> None:
         here = self._engine.queries.canonical.of(refs)
         for ref, one in here.items():
-            if one.state is InstanceState.LIVE or one.state in LEASED:
+            if one.state in LEASED or (one.state is InstanceState.LIVE and self._held.get(ref) != one.uuid):
                 self.own[ref] = one.uuid if one.state is InstanceState.LIVE else None
+        then = self._base.live([ref for ref in refs if ref not in self.own])
+        self.own |= {ref: one.uuid for ref, one in then.items() if self._held.get(ref) == one.uuid}
         asked = [ref for ref in refs if ref not in self.own]
-        then = self._base.live(asked)
+        then = {ref: one for ref, one in then.items() if ref not in self.own}
         uuids = [str(one.uuid) for one in then.values()]
         had = {one.uuid for one in self._engine.queries.instances.named(uuids)}
         self.inputs |= self._base.inputs(uuids)
@@ -214,7 +246,7 @@ def why_not_same(here: DatasetSpec | None, there: DatasetSpec | None) -> str | N
     return few_of(changes, _MAX_CHANGES) if changes else "its code differs"
 
 
-def _birth(base: Base, ref: Ref, one: Canonical, inputs: dict[str, dict[Ref, str]]) -> Birth:
+def _birth(base: Base, ref: Ref, one: Canonical, inputs: Mapping[str, dict[Ref, str]]) -> Birth:
     uri, state = one.manifest_uri, one.manifest_state
     manifest = None
     if uri is not None and state is not None:

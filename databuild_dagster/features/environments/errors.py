@@ -44,6 +44,12 @@ class NoEnvironment(NotFound):
     hint = "`databuild env list` lists its environments."
 
 
+class NotOpened(Refused):
+    """The environment {name} was not opened to its end."""
+
+    hint = "`databuild env create {name}` continues."
+
+
 class InUse(Refused):
     """The environment {name} cannot be removed while {holder} builds {job} in it."""
 

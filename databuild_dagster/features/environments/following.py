@@ -13,7 +13,6 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.base import Base
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import FollowBase
-from databuild_dagster.model.refs import Ref
 
 #: The actor of what the base did, in the log of an environment.
 ACTOR: Final = "the base"

@@ -59,7 +59,7 @@ def follow_base(command: c.FollowBase, deciding: Deciding) -> list[e.Fact]:
 
 
 def _tainted(fact: e.TaintCreated, deciding: Deciding) -> list[e.Fact]:
-    """The taint on the instances that do not carry it. An instance that was borrowed too late for the first event gets it by an id of its own."""
+    """The taint on the instances that do not carry it: by a further id on those that were borrowed too late for the first event."""
     view = deciding.view
     rows = _instances(fact.uuids, deciding)
     pairs = view.taints_of_instances([row.id for row in rows])

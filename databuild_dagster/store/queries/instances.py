@@ -343,8 +343,8 @@ class BorrowedInstance(NamedTuple):
 
     uuid: str
     ref: Ref
-    #: Readers see it, and it is live.
-    is_live: bool
+    state: InstanceState
+    is_canonical: bool
     is_removed: bool
 
 
@@ -352,7 +352,7 @@ _BORROWED = Selection(
     BorrowedInstance,
     "i",
     ref="r.ref",
-    is_live=f"r.canonical_id = i.id AND r.state = '{InstanceState.LIVE}'",
+    is_canonical="r.canonical_id = i.id",
     is_removed=f"coalesce(i.manifest_state = '{REMOVED}', 1 = 0)",
 )
 
