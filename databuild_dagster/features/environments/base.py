@@ -4,17 +4,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from databuild_dagster.data.environment import Environment, environment_of
 from databuild_dagster.data.home import DATABASE_NAME, sqlite_url
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
 from databuild_dagster.features.environments.records import Opening, opened_in, opening_of
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.events import DatasetRegistered, names_of
+from databuild_dagster.model.events import DatasetRegistered, ManifestRemoved, names_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.log import Head
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.instances import TaintLink
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
@@ -73,6 +77,23 @@ class Base:
                         found.pop(asset, None)
             self._specs = found
         return self._specs
+
+    def news(self, names: Iterable[str], after_seq: int) -> tuple[Head, bool]:
+        """The end of the log, and true if an event of some types is after a seq."""
+        return self.queries.events.news(names, after_seq)
+
+    def taint_links(self, uuids: Iterable[str]) -> list[TaintLink]:
+        """The taints that each of `uuids` has, or had."""
+        return self.queries.instances.taint_links(uuids)
+
+    def removals(self, uuids: Iterable[str]) -> list[ManifestRemoved]:
+        """The removals of the data of `uuids`, without those of other instances. Reads every removal, if there is one."""
+        removed = self.queries.instances.removed(uuids)
+        last = self.queries.events.head().seq
+        events = self.queries.events.named(names_of(ManifestRemoved), 0, last) if removed else ()
+        facts = [event.fact for event in events if isinstance(event.fact, ManifestRemoved)]
+        ours = [replace(fact, uuids=tuple(uuid for uuid in fact.uuids if uuid in removed)) for fact in facts]
+        return [fact for fact in ours if fact.uuids]
 
     def live(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
         """The instances that were live at the pin, by ref, if they are neither tainted nor removed now."""

@@ -5,7 +5,6 @@ instance while the base taints it, leave what they missed to the next look. A pr
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,12 +12,12 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.base import Base
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import FollowBase
+from databuild_dagster.store.queries.instances import TaintLink
 
 #: The actor of what the base did, in the log of an environment.
 ACTOR: Final = "the base"
 _NEWS_THERE = e.names_of(e.TaintCreated, e.TaintCanceled, e.CanonicalReverted, e.ManifestRemoved)
 _NEWS_HERE = e.names_of(e.InstancesBorrowed)
-_Fact = e.TaintCreated | e.TaintCanceled | e.CanonicalReverted | e.ManifestRemoved
 
 
 @dataclass
@@ -33,60 +32,65 @@ def follow(engine: Engine, base: Base) -> None:
     """Record what happened in the base to borrowed instances, in one command."""
     # All that a process borrows was good at the pin, so nothing before the pin is news.
     looked = engine.memory.of((_Looked, base.pin), lambda: _Looked(base.pin))
-    there, has_news = base.queries.events.news(_NEWS_THERE, looked.there)
+    there, has_news = base.news(_NEWS_THERE, looked.there)
     here, has_borrowed = engine.queries.events.news(_NEWS_HERE, looked.here)
-    if (has_news or has_borrowed) and (facts := _facts(engine, base)):
-        engine.handle(FollowBase(facts=facts), actor=ACTOR)
+    if has_news or has_borrowed:
+        borrowed = {one.uuid: one for one in engine.queries.instances.borrowed()}
+        links_there = base.taint_links(borrowed)
+        links_here = engine.queries.instances.taint_links(borrowed) if links_there else []
+        removals = base.removals(one.uuid for one in borrowed.values() if not one.is_removed)
+        news = _Taints(links_there, links_here)
+        reverted = [e.CanonicalReverted(ref=borrowed[uuid].ref, uuid=uuid) for uuid in news.reverted]
+        if facts := (*news.created, *news.canceled, *reverted, *removals):
+            engine.handle(FollowBase(facts=facts), actor=ACTOR)
     looked.there, looked.here = there.seq, here.seq
 
 
-def _facts(engine: Engine, base: Base) -> tuple[_Fact, ...]:
-    borrowed = {one.uuid: one for one in engine.queries.instances.borrowed()}
-    there = {(link.uuid, link.taint_id): link for link in base.queries.instances.taint_links(borrowed)}
-    removed = base.queries.instances.removed(one.uuid for one in borrowed.values() if not one.is_removed)
-    facts: list[_Fact] = []
-    if there:
-        #: By instance and the base's id of a taint, the ids in force here.
-        here: dict[tuple[str, str], set[str]] = defaultdict(set)
-        carried: dict[str, set[str]] = defaultdict(set)
-        for link in engine.queries.instances.taint_links(borrowed):
-            is_whole = (link.uuid, link.taint_id) in there
-            pair = link.uuid, link.taint_id if is_whole else link.taint_id.rpartition(".")[0]
-            here[pair] |= {link.taint_id} if link.is_in_force else set()
-            carried[link.uuid] |= here[pair]
-        in_force = {taint_id for (_, taint_id), link in there.items() if link.is_in_force}
-        new: dict[str, list[str]] = defaultdict(list)
-        lifted: dict[str, set[str]] = defaultdict(set)
-        ended: set[str] = set()
-        for (uuid, taint_id), link in there.items():
-            if link.is_in_force and (uuid, taint_id) not in here:
-                new[taint_id].append(uuid)
-            elif not link.is_in_force and (ids := here.get((uuid, taint_id))):
-                lifted[uuid] |= ids
-                ended |= ids if taint_id not in in_force else set()
-        of = {taint_id: link for (_, taint_id), link in there.items()}
-        facts += [
+class _Taints:
+    """How the taints of instances in the base differ from those in the environment that come from the base."""
+
+    def __init__(self, there: list[TaintLink], here: list[TaintLink]) -> None:
+        self._there = {(link.uuid, link.taint_id): link for link in there}
+        #: By instance and id of a taint in the base, the ids in force here.
+        self._here: dict[tuple[str, str], set[str]] = defaultdict(set)
+        in_force: dict[str, set[str]] = defaultdict(set)
+        for link in here:
+            is_first = (link.uuid, link.taint_id) in self._there
+            # An instance that was borrowed too late has the taint by a further id.
+            taint_id = link.taint_id if is_first else link.taint_id.rpartition(".")[0]
+            self._here[link.uuid, taint_id] |= {link.taint_id} if link.is_in_force else set()
+            in_force[link.uuid] |= {link.taint_id} if link.is_in_force else set()
+        self.created = self._created()
+        lifted, ended = self._lifted()
+        self.canceled = [e.TaintCanceled(taint_id=taint_id) for taint_id in sorted(ended)]
+        #: A revert takes the taints of one instance, which others keep (rule 7.4).
+        self.reverted = [uuid for uuid, ids in lifted.items() if ids - ended and ids == in_force[uuid]]
+
+    def _created(self) -> list[e.TaintCreated]:
+        """The taints that instances have there and never had here: one that was canceled here stays canceled."""
+        found: dict[str, list[TaintLink]] = defaultdict(list)
+        for pair, link in self._there.items():
+            if link.is_in_force and pair not in self._here:
+                found[link.taint_id].append(link)
+        return [
             e.TaintCreated(
                 taint_id=taint_id,
                 refs=(),
-                reason=of[taint_id].reason,
-                uuids=tuple(uuids),
-                downstream=of[taint_id].downstream,
+                reason=links[0].reason,
+                uuids=tuple(link.uuid for link in links),
+                downstream=links[0].downstream,
             )
-            for taint_id, uuids in new.items()
+            for taint_id, links in found.items()
         ]
-        facts += [e.TaintCanceled(taint_id=taint_id) for taint_id in sorted(ended)]
-        # A revert takes the taints of one instance, which others keep (rule 7.4).
-        facts += [
-            e.CanonicalReverted(ref=borrowed[uuid].ref, uuid=uuid)
-            for uuid, ids in lifted.items()
-            if ids - ended and ids == carried[uuid]
-        ]
-    return (*facts, *(_removals(base, removed) if removed else ()))
 
-
-def _removals(base: Base, uuids: set[str]) -> Iterable[_Fact]:
-    """The removals of instances, each with its reason."""
-    for event in base.queries.events.named(e.names_of(e.ManifestRemoved), 0, base.queries.events.head().seq):
-        if isinstance(event.fact, e.ManifestRemoved) and (ours := tuple(u for u in event.fact.uuids if u in uuids)):
-            yield e.ManifestRemoved(uuids=ours, reason=event.fact.reason, erasure=event.fact.erasure)
+    def _lifted(self) -> tuple[dict[str, set[str]], set[str]]:
+        """The ids here of taints that an instance has there no more, by instance; and those that no instance has there."""
+        acting = {link.taint_id for link in self._there.values() if link.is_in_force}
+        lifted: dict[str, set[str]] = defaultdict(set)
+        ended: set[str] = set()
+        for pair, link in self._there.items():
+            ids = set() if link.is_in_force else self._here.get(pair, set())
+            if ids:
+                lifted[link.uuid] |= ids
+                ended |= set() if link.taint_id in acting else ids
+        return lifted, ended

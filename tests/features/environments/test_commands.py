@@ -115,3 +115,29 @@ def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
 
     assert (done.code, "is not in" in done.err) == (2, True)
     shop.home.with_name("elsewhere").rename(shop.home)
+
+
+def test_an_environment_follows_its_base_and_is_refreshed(shop: Project, caplog: pytest.LogCaptureFixture) -> None:
+    opened = shop.ask("env", "create", "branch")
+    shop.ask("--env", "branch", "plan", *MON)
+    shop.ask("taint", "clean@mon", "--reason", "wrong rates")
+
+    read = shop.call("--env", "branch", "read", "clean@mon")
+    assert (read.code, "tainted in the base (wrong rates)" in read.err) == (2, True)
+    assert len(shop.ask("--env", "branch", "read", "clean@mon", "--allow-tainted")) == 2
+    shop.ask("--env", "branch", "plan", "side@mon")
+    assert "tainted by the base: wrong rates" in shop.call("--env", "branch", "history", "clean@mon").out
+    shop.build("clean@mon")
+
+    refreshed = shop.call("env", "refresh", DATABUILD_ENV="branch")
+
+    assert (refreshed.code, "1 partition borrowed anew" in refreshed.out) == (0, True), refreshed.out
+    assert uuids(shop, "--env", "branch") == uuids(shop)
+    assert shop.ask("env", "refresh", "branch")["borrowed"] == []
+    shop.home.rename(shop.home.with_name("elsewhere"))
+    try:
+        read = shop.call("read", "report@mon", DAGSTER_HOME=opened["home"])
+    finally:
+        shop.home.with_name("elsewhere").rename(shop.home)
+    assert read.code == 0
+    assert caplog.text.count("does not answer") == 1
