@@ -61,7 +61,7 @@ def provide(engine: Engine, refs: Sequence[Ref]) -> Provided:
 PROVIDERS = (provide,)
 
 
-def borrow_anew(engine: Engine, base: Base) -> tuple[list[Ref], dict[Ref, str]]:
+def borrow_again(engine: Engine, base: Base) -> tuple[list[Ref], dict[Ref, str]]:
     """Borrow again what is borrowed and canonical, where the base had a different instance at the pin.
 
     Returns the refs with an instance by that, and why others keep an instance that the base did not have at the pin.
@@ -122,7 +122,7 @@ class _Looking:
     """The verdict on each ref that was looked at, and on the inputs of its instance in the base."""
 
     def __init__(self, engine: Engine, base: Base, held: Mapping[Ref, str] | None = None) -> None:
-        """`held` has live instances that are borrowed anew if the base had different ones at the pin."""
+        """`held` has live instances that are replaced if the base had different ones at the pin."""
         self._engine, self._base, self._held = engine, base, held or {}
         self.specs = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
         self._why_asset: dict[str, str | None] = {}

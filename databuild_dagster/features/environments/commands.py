@@ -80,10 +80,10 @@ def list_environments(as_json: bool) -> None:
 @_OPTIONAL_NAME
 @common
 def refresh(name: str | None, as_json: bool) -> None:
-    """Let the environment see its base as it is now.
+    """Bring an environment to the present of its base.
 
-    Without NAME: the environment of --env or DATABUILD_ENV. What it has borrowed is borrowed anew where the base has a different
-    instance, and what it has built stays. A command that was killed is repeated.
+    Without NAME: the environment of --env or DATABUILD_ENV. Borrowed partitions get the present instances of the
+    base, and partitions that were built here stay. A command that was killed is repeated.
     """
     name = name or _name_here()
     done = _environments().refresh(name)
@@ -91,7 +91,7 @@ def refresh(name: str | None, as_json: bool) -> None:
         emit(done)
         return
     click.echo(f"Environment {name} sees event {done.pin} of its base, after event {done.pin_before}.")
-    click.echo(f"{count(len(done.borrowed), 'partition')} borrowed anew.")
+    click.echo(f"{count(len(done.borrowed), 'partition')} borrowed again.")
     for why, refs in _by_reason(done.kept).items():
         click.echo(f"As before: {few_of(refs)}: {why}.")
     if done.open_launches:

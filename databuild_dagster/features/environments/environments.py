@@ -18,7 +18,7 @@ from databuild_dagster.data.ownership import MARKER_NAME, Ownership, marker_of, 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone, this_user
 from databuild_dagster.features.environments.base import base_of
-from databuild_dagster.features.environments.borrowing import borrow_anew
+from databuild_dagster.features.environments.borrowing import borrow_again
 from databuild_dagster.features.environments.errors import (
     BadEnvironmentName,
     BadRoot,
@@ -144,7 +144,7 @@ class Environments:
         return opened
 
     def refresh(self, name: str) -> Refreshed:
-        """Pin an environment at this moment, and borrow anew what it has borrowed. A killed call is repeated by the next.
+        """Pin an environment at this moment, and borrow again what it has borrowed. A killed call is repeated by the next.
 
         Raises `NoEnvironment`, `NotOpened`, `EnvironmentClosing`, `EnvironmentOver`, `BaseElsewhere`, and as `base_of`.
         """
@@ -170,7 +170,7 @@ class Environments:
                 _bring_keys(self.base, Path(opened.home), engine.queries.datasets.all().values())
                 moved = base_of(own)
                 assert moved is not None, "it was there"
-                borrowed, kept = borrow_anew(own, moved)
+                borrowed, kept = borrow_again(own, moved)
                 n_open = len(own.queries.launches.open())
                 earlier = pinned.earlier
                 if not n_open:

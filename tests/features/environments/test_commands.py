@@ -131,7 +131,7 @@ def test_an_environment_follows_its_base_and_is_refreshed(shop: Project, caplog:
 
     refreshed = shop.call("env", "refresh", DATABUILD_ENV="branch")
 
-    assert (refreshed.code, "1 partition borrowed anew" in refreshed.out) == (0, True), refreshed.out
+    assert (refreshed.code, "1 partition borrowed again" in refreshed.out) == (0, True), refreshed.out
     assert uuids(shop, "--env", "branch") == uuids(shop)
     assert shop.ask("env", "refresh", "branch")["borrowed"] == []
     shop.home.rename(shop.home.with_name("elsewhere"))

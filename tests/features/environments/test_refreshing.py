@@ -55,7 +55,7 @@ def kept_by(shop: Shop, *uuids: str) -> set[str]:
     return set(Pins(shop.base.engine).why_kept(Removals(shop.base.store).of_uuids(uuids).values()))
 
 
-def test_all_that_was_borrowed_is_borrowed_anew(shop: Shop) -> None:
+def test_all_that_was_borrowed_is_borrowed_again(shop: Shop) -> None:
     branch = shop.branch()
     borrow(branch, "report@x")
     build_again(shop)
