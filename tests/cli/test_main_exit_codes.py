@@ -45,6 +45,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "env create": ("branch",),
     "env list": (),
     "env show": ("branch",),
+    "env refresh": ("branch",),
     "env drop": ("branch",),
     "status --outages": (),
     "pause --needs": ("spark", "--reason", "x"),

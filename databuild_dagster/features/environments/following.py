@@ -40,8 +40,12 @@ def follow(engine: Engine, base: Base) -> None:
         links_here = engine.queries.instances.taint_links(borrowed) if links_there else []
         removals = base.removals(one.uuid for one in borrowed.values() if not one.is_removed)
         news = _Taints(links_there, links_here)
-        reverted = [e.CanonicalReverted(ref=borrowed[uuid].ref, uuid=uuid) for uuid in news.reverted]
-        if facts := (*news.created, *news.canceled, *reverted, *removals):
+        gone = {uuid for removal in removals for uuid in removal.uuids}
+        reverted = [
+            e.CanonicalReverted(ref=borrowed[uuid].ref, uuid=uuid) for uuid in news.reverted if uuid not in gone
+        ]
+        # Removals before the ends of taints: an instance without data stays tainted.
+        if facts := (*news.created, *removals, *news.canceled, *reverted):
             engine.handle(FollowBase(facts=facts), actor=ACTOR)
     looked.there, looked.here = there.seq, here.seq
 

@@ -52,7 +52,8 @@ def follow_base(command: c.FollowBase, deciding: Deciding) -> list[e.Fact]:
             case e.CanonicalReverted():
                 (row,) = _instances([fact.uuid], deciding)
                 ref = deciding.view.refs_by_id([row.ref_id])[row.ref_id]
-                facts += [fact] if ref.canonical_id == row.id and ref.state is InstanceState.TAINTED else []
+                is_tainted = ref.canonical_id == row.id and ref.state is InstanceState.TAINTED
+                facts += [fact] if is_tainted and row.manifest_state != REMOVED else []
             case e.ManifestRemoved():
                 facts += _removed(fact, facts, deciding)
     return facts

@@ -142,6 +142,24 @@ def test_a_taint_of_removed_data_stays_when_it_is_untainted_in_the_base(shop: Sh
     assert branch.states("raw@x", "clean@x") == [TAINTED, LIVE]
 
 
+@pytest.mark.parametrize("is_reverted", [False, True])
+def test_a_taint_that_ends_before_its_data_is_removed_stays_here(shop: Shop, branch: World, is_reverted: bool) -> None:
+    uuid = branch.uuid("raw@x")
+    taint_id = taint(shop.base, "raw@x", downstream=True)
+    borrow(branch)
+    if is_reverted:
+        shop.base.arrive("raw@x", "dagster event 2")
+        shop.base.handle(RevertCanonical(ref=Ref("raw@x"), uuid=uuid))
+    else:
+        shop.base.untaint(taint_id)
+    shop.base.arrive("raw@x", "dagster event 3")
+    shop.base.handle(RemoveManifests(uuids=(uuid,), reason="erased", erasure=ERASURE))
+
+    borrow(branch)
+
+    assert branch.state("raw@x") is TAINTED
+
+
 def test_a_taint_reaches_an_instance_that_was_borrowed_while_the_base_was_tainted(shop: Shop) -> None:
     branch = shop.branch()
     borrow(branch, "other@x")
