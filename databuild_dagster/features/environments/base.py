@@ -18,7 +18,7 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.log import Head
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.store.queries.instances import TaintLink
+from databuild_dagster.store.queries.instances import InstanceRows, TaintLink
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
@@ -102,6 +102,10 @@ class Base:
         uuids = [str(one.uuid) for one in found.values()]
         bad = self.queries.instances.taints_in_force(uuids).keys() | self.queries.instances.removed(uuids)
         return {ref: one for ref, one in found.items() if one.uuid not in bad and one.manifest_state != REMOVED}
+
+    def rows(self, uuids: Iterable[str]) -> dict[str, InstanceRows]:
+        """The facts about the rows of instances, by uuid; without those of other logs."""
+        return self.queries.instances.rows_of(uuids)
 
     def inputs(self, uuids: Iterable[str]) -> dict[str, dict[Ref, str]]:
         """By instance, the inputs from which it was built, by ref."""

@@ -338,6 +338,20 @@ class TaintLink(NamedTuple):
 _LINK = Selection(TaintLink, "t", uuid="i.uuid", is_in_force="x.canceled_at IS NULL")
 
 
+class InstanceRows(NamedTuple):
+    """The rows of an instance."""
+
+    #: The uuid of the first instance with the rows, or with all of them and more, before an erasure.
+    first: str
+    n_rows: int | None
+    content_hash: str | None
+    #: The numbers of the author's metadata, as a JSON object.
+    numbers: str | None
+
+
+_ROWS = Selection(InstanceRows, "i", first="coalesce(o.uuid, i.uuid)")
+
+
 class BorrowedInstance(NamedTuple):
     """An instance of the base in an environment."""
 
@@ -560,6 +574,13 @@ class InstanceQueries(Asking):
             SELECT i.uuid, o.uuid FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = i.same_as_id
             WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(self._all(sql, Keys(uuids)))
+
+    def rows_of(self, uuids: Iterable[str]) -> dict[str, InstanceRows]:
+        """The facts about the rows of instances, by uuid."""
+        sql = f"""
+            SELECT i.uuid, {_ROWS.columns} FROM {PREFIX}instances i LEFT JOIN {PREFIX}instances o ON o.id = i.same_as_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+        return dict(_ROWS.by(self._all(sql, Keys(uuids))))
 
     def _has_equal_rows(self) -> bool:
         """Most stores have no instance with the rows of an earlier one, which costs a look into an empty index."""

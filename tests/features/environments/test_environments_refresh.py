@@ -19,7 +19,7 @@ from databuild_dagster.features.environments.records import (
     record_opening,
     release_in,
 )
-from databuild_dagster.model.commands import RegisterDatasets, RevertCanonical
+from databuild_dagster.model.commands import RegisterDatasets, ReplaceFiles, RevertCanonical
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.removals import Removals
@@ -27,7 +27,7 @@ from tests.features.environments.conftest import Shop, borrow, changed, coded
 from tests.features.environments.test_environments import Statements
 from tests.support.catalog import HERE
 from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
-from tests.support.world import World
+from tests.support.world import COMPLETE, World
 
 LIVE = InstanceState.LIVE
 REFS = ("raw@x", "clean@x", "other@x", "report@x")
@@ -80,6 +80,20 @@ def test_what_was_built_here_stays_and_is_stale_by_its_inputs(shop: Shop) -> Non
     assert sorted(done.borrowed) == ["clean@x", "other@x", "raw@x"]
     assert branch.uuid("report@x") == before
     assert branch.queries.instances.stale([before]) == {before}
+
+
+def test_a_compaction_in_the_base_makes_nothing_stale(shop: Shop) -> None:
+    branch = shop.branch(coded("report", "clean", "other", code="2"))
+    borrow(branch, "report@x")
+    branch.succeed("report@x", inputs=["clean@x", "other@x"])
+    uuid = shop.base.uuid("clean@x")
+    shop.base.handle(ReplaceFiles(ref=Ref("clean@x"), uuid=uuid, job_run_id=shop.base.ids(), manifest=COMPLETE))
+
+    done = shop.environments.refresh("branch")
+
+    assert done.borrowed == ["clean@x"]
+    assert branch.uuid("clean@x") == shop.base.uuid("clean@x")
+    assert branch.queries.instances.stale([branch.uuid("report@x")]) == set()
 
 
 def test_new_partitions_of_the_base_can_be_borrowed(shop: Shop) -> None:
