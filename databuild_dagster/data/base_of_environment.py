@@ -1,4 +1,4 @@
-"""What the base of an environment says of instances that are about to be read, also before a tick has followed it (rule 16.7)."""
+"""What the base of an environment says of instances that are about to be read, also before a tick has followed it (rule 16.8)."""
 
 from collections.abc import Iterable
 from contextlib import closing

@@ -353,7 +353,7 @@ class BorrowInstances(Command, frozen=True, kw_only=True):
 
 
 class FollowBase(Command, frozen=True, kw_only=True):
-    """Record what happened in the base to borrowed instances (rule 16.7). Facts that this log has are left out.
+    """Record what happened in the base to borrowed instances (rule 16.8). Facts that this log has are left out.
 
     The facts name instances by uuid, and taints by the id that they have in the base.
     """

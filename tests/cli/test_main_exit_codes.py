@@ -45,6 +45,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "env create": ("branch",),
     "env list": (),
     "env show": ("branch",),
+    "env diff": ("branch",),
     "env refresh": ("branch",),
     "env drop": ("branch",),
     "status --outages": (),

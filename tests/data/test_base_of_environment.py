@@ -1,4 +1,4 @@
-"""A read of an environment asks its base what happened since the last tick (rule 16.7)."""
+"""A read of an environment asks its base what happened since the last tick (rule 16.8)."""
 
 from __future__ import annotations
 

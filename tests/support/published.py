@@ -64,13 +64,12 @@ class PublishedWorld(World):
     def ref(self, key: str | None) -> str:
         return self.asset if key is None else f"{self.asset}@{key}"
 
-    def build(self, key: str | None, *parts: Rows, inputs: Sequence[str] = ()) -> str:
+    def build(self, key: str | None, *parts: Rows, inputs: Sequence[str] = (), content_hash: str | None = None) -> str:
         """An instance with a file for each part; without any it is empty. `inputs` are other keys. Returns its uuid."""
         ref = self.ref(key)
-        job_run = self.job_run(ref)
-        return self.succeed(
-            ref, inputs=map(self.ref, inputs), manifest=written_fact(self.warehouse, ref, job_run, *parts)
-        )
+        written = written_fact(self.warehouse, ref, self.job_run(ref), *parts)
+        manifest = msgspec.structs.replace(written, content_hash=content_hash)
+        return self.succeed(ref, inputs=map(self.ref, inputs), manifest=manifest)
 
     def fail_after_writing(self, key: str, *parts: Rows) -> None:
         """An attempt that leaves its files."""

@@ -115,6 +115,8 @@ class Difference(msgspec.Struct, frozen=True):
     inputs: InputsDifference
     settings: list[SettingChange]
     columns: list[ColumnChange]
+    #: The rows are equal by the hashes that both builds recorded (rule 4.8); False if they differ, or are not known.
+    equal_by_hash: bool
 
 
 def instances_to_compare(queries: Queries, ref: Ref, first: str | None, second: str | None) -> tuple[str, str]:
@@ -153,7 +155,9 @@ def diff_of(queries: Queries, first: str, second: str) -> Difference:
     changed = _changed_code(queries, *((one.ref, made_with.get(one.uuid)) for one in (a, b)))
     columns = [] if any(found.note for found in contents) else column_changes(*(found.columns for found in contents))
     inputs = InputsDifference(counts.added, counts.removed, counts.replaced, n_same, differing)
-    return Difference(a, b, inputs, [*changed, *settings][:MAX_SETTINGS], columns)
+    hashes = queries.instances.content_hashes(both)
+    equal_by_hash = first in hashes and hashes[first] == hashes.get(second)
+    return Difference(a, b, inputs, [*changed, *settings][:MAX_SETTINGS], columns, equal_by_hash)
 
 
 def _side(queries: Queries, instance: Instance, contents: Contents) -> Side:

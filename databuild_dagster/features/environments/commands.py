@@ -1,26 +1,32 @@
-"""`databuild env create|list|show|refresh|drop` (rules 16)."""
+"""`databuild env create|list|show|diff|refresh|drop` (rules 16)."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import click
 import msgspec
 
+from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import answer, count, emit, listing
-from databuild_dagster.cli.state import recorded_engine
+from databuild_dagster.cli.state import recorded_engine, the_instance
 from databuild_dagster.data.environment import ENVIRONMENT_VARIABLE, environment_of
 from databuild_dagster.data.home import DATABASE_NAME, BadHome, base_home, existing_home
 from databuild_dagster.engine.wording import when
+from databuild_dagster.features.compare.commands.tables import key_and_markdown, print_partitions, print_table
+from databuild_dagster.features.compare.ranges import Span
+from databuild_dagster.features.environments.comparing import DatasetDifference, EnvironmentDifference, compare
 from databuild_dagster.features.environments.environments import DEFAULT_DAYS, Environments
 from databuild_dagster.features.environments.errors import NoEnvironment
 from databuild_dagster.features.environments.records import Opened
 from databuild_dagster.model.records import Column, Time, columns_of
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of, typed
 
+#: Partitions that are printed; a comment on a pull request has an end.
+MAX_SHOWN: Final = 50
 _NAME = click.argument("name", metavar="NAME")
 _OPTIONAL_NAME = click.argument("name", metavar="[NAME]", required=False)
 
@@ -131,6 +137,37 @@ def show(name: str | None, as_json: bool) -> None:
 
 
 @click.command()
+@click.argument("name", metavar="[NAME]", required=False)
+@click.argument("refs", nargs=-1, metavar="[REFS]...")
+@key_and_markdown
+@tabular
+def diff(name: str | None, refs: tuple[str, ...], key: tuple[str, ...], markdown: bool, as_json: bool) -> None:
+    """Compare what an environment built with its base.
+
+    Each partition that was built in the environment is compared with what the base has now. No file is read of partitions that are
+    equal by the hashes of rows or files that their builds recorded. Without NAME: the environment of --env or DATABUILD_ENV.
+
+    REFS are ASSET@KEY, ASSET@FROM..TO, ASSET@* or ASSET; without them everything that is built there is compared.
+    """
+    environments = _environments()
+    environment = environment_of(existing_home())
+    if environment is not None and (name is None or name not in environments.opened()):
+        refs = refs if name is None else (name, *refs)
+        name = environment.name
+    if name is None:
+        raise click.UsageError("Name an environment, or give --env before the command.")
+    with environments.both(name) as (base, own):
+        home = Path(str(own.store.path)).parent
+        names = [parse_ref(text) for text in refs]
+        selected = select_refs(own.queries, lambda: the_instance(home), names) if names else None
+        found = compare(name, base.queries, own.queries, selected, key)
+    if as_json:
+        emit(found)
+        return
+    _print_difference(found, markdown=markdown)
+
+
+@click.command()
 @_NAME
 @common
 def drop(name: str, as_json: bool) -> None:
@@ -177,3 +214,52 @@ def _shown(environments: Environments, opened: Opened) -> ShownEnvironment:
         root=opened.root,
         is_closing=opened.is_closing,
     )
+
+
+def _print_difference(found: EnvironmentDifference, *, markdown: bool) -> None:
+    outcome = found.sentence if found.counts else "nothing to compare is built in the environment"
+    shown = f"Environment {found.environment} and its base at event {found.seq}: {outcome}"
+    click.echo(f"**{shown}**" if markdown else f"{shown}.")
+    datasets = [
+        (of.dataset, of.sentence, of.rows_a, of.rows_b, _by_key(of), few_of(of.consumers) or None)
+        for of in found.datasets
+    ]
+    print_table(("dataset", "partitions", "before", "after", "rows", "consumers"), datasets, markdown=markdown)
+    print_table(("column", "change", "before", "after"), list(_columns(found)), markdown=markdown)
+    partitions = [of for dataset in found.datasets for of in dataset.partitions]
+    print_partitions(partitions[:MAX_SHOWN], markdown=markdown)
+    for sentence in _notes(found, len(partitions)):
+        click.echo(f"\n{sentence}" if markdown else sentence)
+
+
+def _by_key(of: DatasetDifference) -> str | None:
+    counts = {"added": of.added, "removed": of.removed, "changed": of.changed}
+    return ", ".join(f"{n:,} {what}" for what, n in counts.items() if n) or None
+
+
+def _columns(found: EnvironmentDifference) -> Iterator[tuple[str | None, ...]]:
+    for of in found.datasets:
+        for column in of.columns:
+            yield f"{of.dataset}.{column.name}", column.change, column.a, column.b
+        for value in of.values:
+            rows = "" if value.rows is None else f"{count(value.rows, 'row')} of "
+            change = f"values in {rows}{count(value.partitions, 'partition')}"
+            yield f"{of.dataset}.{value.name}", change, _span(value.a), _span(value.b)
+
+
+def _span(span: Span) -> str:
+    ends = "" if span.least is None else f"{span.least} to {span.greatest}, "
+    return f"{ends}{count(span.nulls, 'null')}"
+
+
+def _notes(found: EnvironmentDifference, n_partitions: int) -> Iterator[str]:
+    if n_partitions > MAX_SHOWN:
+        yield f"and {count(n_partitions - MAX_SHOWN, 'more partition')}; --json has all."
+    if found.tainted:
+        yield f"Tainted in the environment: {few_of(found.tainted)}."
+    if found.tainted_in_base:
+        yield f"Tainted in the base: {few_of(found.tainted_in_base)}."
+    if found.without_key:
+        yield f"Compared without the key, which they do not have: {few_of(found.without_key)}."
+    if found.not_built:
+        yield f"Not built in the environment: {count(found.not_built, 'selected partition')}."

@@ -82,13 +82,33 @@ class Environments:
 
     def figures(self, opened: Opened) -> tuple[int, int] | None:
         """The numbers of borrowed and built instances; None for an environment that was not opened to its end."""
+        with self._own_engine(opened) as engine:
+            return None if engine is None else engine.queries.instances.n_borrowed_and_built()
+
+    @contextmanager
+    def both(self, name: str) -> Iterator[tuple[Engine, Engine]]:
+        """The engines of the base and of an environment. Raises `NoEnvironment`, `EnvironmentClosing`, `NotOpened`, `BaseElsewhere`."""
+        with self._engine_of(self.base) as base:
+            found = opened_in(base.store)
+            if (opened := found.get(name)) is None:
+                raise NoEnvironment(name=name, names=list(found))
+            if opened.is_closing:
+                raise EnvironmentClosing(name=name)
+            with self._own_engine(opened) as own:
+                if own is None:
+                    raise NotOpened(name=name)
+                yield base, own
+
+    @contextmanager
+    def _own_engine(self, opened: Opened) -> Iterator[Engine | None]:
+        """The engine of an environment; None for an environment that was not opened to its end."""
         home = Path(opened.home)
         if environment_of(home) is None or not (home / DATABASE_NAME).exists():
-            return None
+            yield None
+            return
         with self._engine_of(home) as engine:
             opening = opening_of(engine.store)
-            is_open = opening is not None and opening.id == opened.id
-            return engine.queries.instances.n_borrowed_and_built() if is_open else None
+            yield engine if opening is not None and opening.id == opened.id else None
 
     def create(self, name: str, *, root: Path | None = None, days: float = DEFAULT_DAYS) -> Opened:
         """Open an environment, pinned at this moment. A killed call is continued by the next.
@@ -148,36 +168,30 @@ class Environments:
 
         Raises `NoEnvironment`, `NotOpened`, `EnvironmentClosing`, `EnvironmentOver`, `BaseElsewhere`, and as `base_of`.
         """
-        with self._engine_of(self.base) as engine:
-            found = opened_in(engine.store)
-            if (opened := found.get(name)) is None:
-                raise NoEnvironment(name=name, names=list(found))
-            if self.figures(opened) is None:
-                raise NotOpened(name=name)
-            with self._engine_of(Path(opened.home)) as own:
-                before, base = opening_of(own.store), base_of(own)
-                assert before is not None
-                assert base is not None, "it was opened to its end"
-                base.check_is_open(own.now())
-                # The base keeps the data of both pins until the environment has moved.
-                if (pinned := pin_again_in(engine, name)) is None:
-                    raise EnvironmentClosing(name=name)
-                # What happened before the new pin is no news after it.
-                follow(own, base)
-                fingerprint = engine.queries.events.fingerprint(pinned.pin)
-                assert fingerprint is not None, "the event of the pin has been recorded"
-                record_opening(own, msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint), before)
-                _bring_keys(self.base, Path(opened.home), engine.queries.datasets.all().values())
-                moved = base_of(own)
-                assert moved is not None, "it was there"
-                borrowed, kept = borrow_again(own, moved)
-                n_open = len(own.queries.launches.open())
-                earlier = pinned.earlier
-                if not n_open:
-                    uuids = [str(one.uuid) for one in own.queries.canonical.of(list(kept)).values()]
-                    earlier = tuple(pin for pin in earlier if _is_seen(engine, uuids, pin))
-                release_in(engine, pinned, earlier)
-        return Refreshed(name, opened.pin, pinned.pin, borrowed, kept, earlier, n_open)
+        with self.both(name) as (engine, own):
+            before, base = opening_of(own.store), base_of(own)
+            assert before is not None
+            assert base is not None, "it was opened to its end"
+            base.check_is_open(own.now())
+            # The base keeps the data of both pins until the environment has moved.
+            if (pinned := pin_again_in(engine, name)) is None:
+                raise EnvironmentClosing(name=name)
+            # What happened before the new pin is no news after it.
+            follow(own, base)
+            fingerprint = engine.queries.events.fingerprint(pinned.pin)
+            assert fingerprint is not None, "the event of the pin has been recorded"
+            record_opening(own, msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint), before)
+            _bring_keys(self.base, Path(pinned.home), engine.queries.datasets.all().values())
+            moved = base_of(own)
+            assert moved is not None, "it was there"
+            borrowed, kept = borrow_again(own, moved)
+            n_open = len(own.queries.launches.open())
+            earlier = pinned.earlier
+            if not n_open:
+                uuids = [str(one.uuid) for one in own.queries.canonical.of(list(kept)).values()]
+                earlier = tuple(pin for pin in earlier if _is_seen(engine, uuids, pin))
+            release_in(engine, pinned, earlier)
+        return Refreshed(name, before.pin, pinned.pin, borrowed, kept, earlier, n_open)
 
     def drop(self, name: str) -> None:
         """Remove an environment and what it built, also one that a restored base does not know. A killed call is continued by the next.

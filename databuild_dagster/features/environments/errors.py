@@ -45,7 +45,7 @@ class NoEnvironment(NotFound):
 
 
 class NotOpened(Refused):
-    """The environment {name} was not opened to its end."""
+    """The environment {name} was not opened to its end, so nothing is built in it."""
 
     hint = "`databuild env create {name}` continues."
 

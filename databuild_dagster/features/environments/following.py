@@ -1,4 +1,4 @@
-"""What happened in the base to borrowed instances since the last look: taints, their ends, removals (rule 16.7).
+"""What happened in the base to borrowed instances since the last look: taints, their ends, removals (rule 16.8).
 
 A look compares the states in both logs, so that it needs no cursor in either: a process that is killed, and one that borrows an
 instance while the base taints it, leave what they missed to the next look. A process looks again only after news in one of the logs.

@@ -36,7 +36,7 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
     is_closing: bool = False
     #: The pin; 0 in the event that is the pin itself.
     pin: int = 0
-    #: Pins from before, whose data the base keeps too (rule 16.8).
+    #: Pins from before, whose data the base keeps too (rule 16.9).
     earlier: tuple[int, ...] = ()
 
 

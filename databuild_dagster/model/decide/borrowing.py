@@ -1,4 +1,4 @@
-"""Instances of the base that an environment uses, and what happened to them in the base (rules 16.3, 16.7)."""
+"""Instances of the base that an environment uses, and what happened to them in the base (rules 16.3, 16.8)."""
 
 from collections.abc import Iterable
 from itertools import count

@@ -384,6 +384,12 @@ _TAINT_NOW = Selection(
 )
 
 
+#: Each instance with the launch that made it.
+_MADE_BY = (
+    f"{PREFIX}instances i JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id"
+)
+
+
 class InstanceQueries(Asking):
     """Instances, whether readers see them or not."""
 
@@ -651,6 +657,13 @@ class InstanceQueries(Asking):
             SELECT i.uuid, {_FACTS.columns} FROM {PREFIX}instances i WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(_FACTS.by(self._all(sql, Keys(uuids))))
 
+    def content_hashes(self, uuids: Iterable[str]) -> dict[str, str]:
+        """The recorded content hashes by uuid (rule 4.8); instances without one are left out."""
+        sql = f"""
+            SELECT uuid, content_hash FROM {PREFIX}instances
+            WHERE uuid IN (SELECT value FROM json_each(?)) AND content_hash IS NOT NULL"""
+        return dict(self._all(sql, Keys(uuids)))
+
     def input_differences(self, first: str, second: str, most: int) -> tuple[InputCounts, list[InputPair]]:
         """The number of inputs in which two instances differ, and the first of them by ref."""
         sql = f"""
@@ -697,8 +710,7 @@ class InstanceQueries(Asking):
         """The numbers of instances of the base, and of instances with data that were built here. Looks at every instance."""
         sql = f"""
             SELECT count(CASE WHEN l.owner = '{BORROWED}' THEN 1 END), count(CASE WHEN l.owner <> '{BORROWED}' THEN 1 END)
-            FROM {PREFIX}instances i JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
-            JOIN {PREFIX}launches l ON l.id = j.launch_id WHERE i.was_live = 1"""
+            FROM {_MADE_BY} WHERE i.was_live = 1"""
         ((borrowed, built),) = self._all(sql)
         return int(borrowed), int(built)
 
@@ -717,6 +729,13 @@ class InstanceQueries(Asking):
             JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY t.id, i.id"""
         return _LINK.rows(self._all(sql, Keys(uuids)))
+
+    def refs_built(self) -> list[Ref]:
+        """The refs whose canonical instance has data, and is not one of the base. Looks at every ref."""
+        sql = f"""
+            SELECT r.ref FROM {_MADE_BY} JOIN {PREFIX}refs r ON r.canonical_id = i.id
+            WHERE i.was_live = 1 AND l.owner <> '{BORROWED}'"""
+        return [ref for (ref,) in self._all(sql)]
 
     def taints_of(self, uuid: str) -> tuple[Taint, ...]:
         """The taints in force of an instance."""

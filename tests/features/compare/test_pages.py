@@ -64,6 +64,17 @@ def test_two_instances_are_compared_from_the_page_of_a_partition(shop: TestClien
     ]
 
 
+def test_the_page_of_two_instances_says_that_rows_are_equal_by_hash(shop: TestClient, sales: PublishedWorld) -> None:
+    uuids = []
+    for content_hash in ("x:1", "x:1", "x:2"):
+        uuids.append(sales.build("2024-01-01", {"n": [1]}, content_hash=content_hash))
+        sales.taint(DAY)
+
+    shown = [shop.get(f"/diff?a={uuids[0]}&b={uuid}").text for uuid in uuids[1:]]
+
+    assert ["equal by hash" in text for text in shown] == [True, False]
+
+
 def test_a_receipt_is_a_page_and_a_file_to_download(shop: TestClient, sales: PublishedWorld) -> None:
     uuid = sales.build("2024-01-01", {"n": [1, 2]})
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from databuild_dagster.data.read_plan import Moment
-from databuild_dagster.features.compare.ranges import NoSuchKey, PartitionDifference, differences_of, summed
+from databuild_dagster.features.compare.ranges import NoSuchKey, PartitionDifference, Span, differences_of, summed
 from tests.support.published import DAYS, DELTA, PublishedWorld
 
 REFS = [f"sales@{day}" for day in DAYS]
@@ -25,9 +26,9 @@ def compared(world: PublishedWorld, then: Moment | None = None, *key: str) -> di
     return {found.ref: found for found in differences_of(world.queries, REFS, then, key)}
 
 
-def rebuilt(world: PublishedWorld, day: str, **columns: list[object]) -> None:
+def rebuilt(world: PublishedWorld, day: str, *, content_hash: str | None = None, **columns: list[object]) -> None:
     world.taint(f"sales@{day}")
-    world.build(day, columns)
+    world.build(day, columns, content_hash=content_hash)
 
 
 def now(world: PublishedWorld) -> Moment:
@@ -150,4 +151,46 @@ def test_a_partition_whose_files_are_gone_has_a_note_and_stops_nobody(sales: Pub
     found = compared(sales)
 
     assert [found[ref].outcome for ref in REFS[:2]] == ["different", "unknown"]
-    assert found[REFS[1]].note is not None
+    assert str(found[REFS[1]].note).startswith("Before: ")
+
+
+def test_no_file_is_read_of_rows_that_are_equal_by_their_hashes(sales: PublishedWorld) -> None:
+    first = [sales.build(day, {"id": [1]}, content_hash="arrow-1:1:0a") for day in DAYS[:3]]
+    for day, content_hash in zip(DAYS, ("arrow-1:1:0a", "arrow-1:1:0b", "arrow-2:1:0a"), strict=False):
+        rebuilt(sales, day, content_hash=content_hash, id=[2])
+    for file in Path(sales.warehouse.root).rglob(f"*{first[0]}*/*.parquet"):
+        file.unlink()
+
+    found = compared(sales)
+
+    assert [found[ref].outcome for ref in REFS] == ["equal", "different", "different", "missing"]
+    assert [found[ref].by_hash for ref in REFS] == [True, False, False, False]
+
+
+def test_no_file_is_read_where_manifests_list_the_same_bytes(sales: PublishedWorld) -> None:
+    sales.build(DAYS[0], {"id": [1]}, {"id": [2, 3]})
+    sales.build(DAYS[1], {"id": [1, 2, 3]})
+    sales.taint(REFS[0])
+    sales.build(DAYS[0], {"id": [2, 3]}, {"id": [1]})
+    rebuilt(sales, DAYS[1], id=[3, 2, 1])
+    for file in Path(sales.warehouse.root).rglob(f"*{sales.uuid(REFS[0])}*/*.parquet"):
+        file.unlink()
+
+    total = summed(compared(sales).values())
+
+    assert (total.counts, total.by_hash) == ({"equal": 2, "missing": 2}, 1)
+    assert total.sentence == "1 equal, 1 equal by hash, 2 missing"
+
+
+def test_nulls_and_the_range_of_numbers_and_times_are_told_of_changed_columns(sales: PublishedWorld) -> None:
+    old, new = date(2024, 1, 1), date(2024, 1, 2)
+    sales.build(DAYS[0], {"id": [1, 2], "sum": [1.5, None], "at": [old, old], "name": ["ada", "bob"]})
+    rebuilt(sales, DAYS[0], id=[1, 2], sum=[3.5, float("inf")], at=[old, new], name=["ada", None])
+
+    values = {value.name: (value.a, value.b) for value in compared(sales)[REFS[0]].values}
+
+    assert values == {
+        "sum": (Span(1, 1.5, 1.5), Span(0, 3.5, "inf")),
+        "at": (Span(0, "2024-01-01", "2024-01-01"), Span(0, "2024-01-01", "2024-01-02")),
+        "name": (Span(0, None, None), Span(1, None, None)),
+    }

@@ -80,6 +80,29 @@ def test_a_branch_builds_the_cone_of_its_change_and_borrows_the_rest(shop: Proje
         assert shop.call(*environment, "log", "check", "--deep").code == 0
 
 
+def test_what_a_branch_built_is_compared_with_its_base(shop: Project) -> None:
+    shop.ask("env", "create", "branch")
+    assert "nothing to compare is built" in shop.call("env", "diff", "branch").out
+    shop.define(SHOP.replace("frame.n > 1", "frame.n > 2"))
+    shop.ask("--env", "branch", "build", *MON)
+
+    found = shop.ask("env", "diff", "branch", "--key", "n")
+    text = shop.call("--env", "branch", "env", "diff", "clean@*").out
+    comment = shop.call("--env", "branch", "env", "diff", "branch", "--markdown").out
+
+    assert [(of["dataset"], of["counts"]) for of in found["datasets"]] == [
+        ("clean", {"different": 1}),
+        ("report", {"different": 1}),
+    ]
+    assert (found["datasets"][0]["removed"], found["datasets"][0]["consumers"]) == (1, ["report"])
+    assert ("clean.n" in text, "report.n" in text) == (True, False)
+    assert "Not built in the environment: 1 selected partition." in text
+    assert "| clean | 1 different | 2 | 1 |  | report |" in comment
+    assert "| report@mon | different | 5 | 4 |" in comment
+    for words in (("clean@mon",), (), ("branch", "wrong"), ("branch", "--key", "wrong")):
+        assert shop.call("env", "diff", *words).code == 2, words
+
+
 def test_a_plan_borrows_by_the_code_as_it_is_now(shop: Project) -> None:
     shop.ask("env", "create", "branch")
     shop.ask("--env", "branch", "plan", "raw@mon")
@@ -114,6 +137,8 @@ def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
     done = shop.call("build", "side@tue", DAGSTER_HOME=opened["home"])
 
     assert (done.code, "is not in" in done.err) == (2, True)
+    compared = shop.call("env", "diff", DAGSTER_HOME=opened["home"])
+    assert (compared.code, str(shop.home) in compared.err, "Traceback" in compared.err) == (2, True, False)
     shop.home.with_name("elsewhere").rename(shop.home)
 
 

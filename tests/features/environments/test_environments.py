@@ -267,3 +267,20 @@ def test_a_command_that_was_killed_anywhere_is_repeated(shop: Shop, command: str
         if not is_killed:
             break
     assert statement > fewest(counter)
+
+
+def test_both_sides_of_an_environment_that_is_not_open_are_refused(shop: Shop) -> None:
+    def opened(name: str) -> None:
+        with shop.environments.both(name):
+            pass
+
+    with pytest.raises(errors.NoEnvironment):
+        opened("branch")
+    found = shop.environments.create("branch")
+    opened("branch")
+    shutil.rmtree(found.home)
+    with pytest.raises(errors.NotOpened):
+        opened("branch")
+    close_in(shop.base.engine, found)
+    with pytest.raises(errors.EnvironmentClosing):
+        opened("branch")

@@ -1,4 +1,4 @@
-"""`databuild env refresh`: an environment sees its base as it is now (rule 16.8)."""
+"""`databuild env refresh`: an environment sees its base as it is now (rule 16.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in the base to borrowed instances happens in the environment too, and never the other way (rule 16.7)."""
+"""What happens in the base to borrowed instances happens in the environment too, and never the other way (rule 16.8)."""
 
 from __future__ import annotations
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.instances import DataFacts, InputCounts, InputPair
 from databuild_dagster.store.queries.wants import WantFilter
+from tests.support.world import COMPLETE
 
 
 def test_the_graph_of_an_earlier_event_has_no_later_fact(world):
@@ -44,6 +47,21 @@ def test_inputs_of_two_instances_differ_by_ref(world):
     assert world.queries.instances.data_facts([first, "none"]) == {
         first: DataFacts(files=1, rows=10, bytes=100, manifest_state="complete")
     }
+
+
+def test_a_recorded_hash_is_found_by_uuid(world):
+    first = world.succeed("a", manifest=replace(COMPLETE, content_hash="x:1"))
+    second = world.succeed("b")
+
+    assert world.queries.instances.content_hashes([first, second, "none"]) == {first: "x:1"}
+
+
+def test_refs_that_were_borrowed_or_never_live_are_not_built_here(world):
+    world.succeed("a")
+    world.borrow("b")
+    world.fail("c")
+
+    assert world.queries.instances.refs_built() == ["a"]
 
 
 def test_a_want_has_the_first_of_its_refs(world):

@@ -120,6 +120,7 @@ ASKED = [
     ("the newest requests", lambda world: world.ledger.entries(most=5)),
     ("the newest delegations", lambda world: world.ledger.delegations(most=5)),
     ("the data of instances", lambda world: world.queries.instances.data_facts([world.uuid("d")])),
+    ("recorded hashes", lambda world: world.queries.instances.content_hashes([world.uuid("d")])),
     ("how many inputs", lambda world: world.queries.instances.n_inputs_of([world.uuid("d")])),
     ("the refs of a want in pages", lambda world: world.queries.wants.refs_of(world.open_wants("a")[0].id, 5, 1)),
     (

@@ -11,24 +11,15 @@ from databuild_dagster.cli.options import Selection, as_of, moment, selection, t
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.engine.wording import json_of
+from databuild_dagster.features.compare.commands.tables import key_and_markdown, print_partitions
 from databuild_dagster.features.compare.differences import diff_of, instances_to_compare
-from databuild_dagster.features.compare.ranges import PartitionDifference, RangeDifference, differences_of, summed
+from databuild_dagster.features.compare.ranges import RangeDifference, differences_of, summed
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.ids import IdKind, short_id
 
 #: The facts that are worth a line where they differ; times and ids always do.
 _FACTS = ("state", "rows", "bytes", "n_files", "n_inputs", "job", "actor")
-
-
-#: Of a partition in a table: the heading, and the field.
-_COLUMNS = (
-    ("before", "rows_a"),
-    ("after", "rows_b"),
-    ("added", "added"),
-    ("removed", "removed"),
-    ("changed", "changed"),
-)
 
 
 class InstancesOfOneRef(Refused):
@@ -38,10 +29,7 @@ class InstancesOfOneRef(Refused):
 @click.command()
 @click.option("--from", "first", metavar="UUID", help="The earlier instance, also of another partition.")
 @click.option("--to", "second", metavar="UUID", help="The later instance instead of the canonical one.")
-@click.option(
-    "--key", default="", metavar="COLUMN[,COLUMN]", help="The columns that name a row, to compare row by row."
-)
-@click.option("--markdown", is_flag=True, help="Print a table for a pull request.")
+@key_and_markdown
 @as_of
 @tabular
 @selection
@@ -49,7 +37,7 @@ def diff(
     selection: Selection,
     first: str | None,
     second: str | None,
-    key: str,
+    key: tuple[str, ...],
     markdown: bool,
     as_of: str | None,
     as_json: bool,
@@ -58,7 +46,8 @@ def diff(
 
     By default the canonical instance is compared with the last earlier instance that was live, with --as-of with the canonical
     instance of that time. One REF alone is compared by its records. Several, or one with --as-of or --key, are compared by their
-    rows: partitions whose rows are equal in any order are counted, and each other is a line.
+    rows: partitions whose rows are equal in any order are counted, and each other is a line. No file is read of partitions that are
+    equal by the hashes of rows or files that their builds recorded.
     """
     queries = the_queries()
     by_rows = bool(as_of or key or markdown)
@@ -67,9 +56,7 @@ def diff(
     refs = selection.refs(queries)
     if by_rows or len(refs) != 1:
         then = moment(queries, as_of) if as_of else None
-        _print_range(
-            summed(differences_of(queries, refs, then, tuple(filter(None, key.split(","))))), markdown, as_json
-        )
+        _print_range(summed(differences_of(queries, refs, then, key)), markdown, as_json)
         return
     ref = refs[0]
     canonical_of(queries, ref)
@@ -81,28 +68,12 @@ def _print_range(found: RangeDifference, markdown: bool, as_json: bool) -> None:
     if as_json:
         emit(json_of(found))
         return
-    counted = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(found.counts.items()))
-    headings = ("partition", "outcome", *(heading for heading, _ in _COLUMNS), "columns")
-    rows = [
-        (of.ref, of.outcome, *(getattr(of, field) for _, field in _COLUMNS), _what_changed(of))
-        for of in found.partitions
-    ]
-    if not markdown:
-        table(headings, rows, empty="No partition differs.")
-        click.echo(f"{counted or 'no partitions'}.")
+    if markdown:
+        click.echo(f"**{found.sentence}**")
+        print_partitions(found.partitions, markdown=True)
         return
-    click.echo(f"**{counted or 'no partitions'}**")
-    if rows:
-        click.echo("")
-        for row in (headings, ("---",) * len(headings), *rows):
-            cells = ("" if cell is None else str(cell).replace("|", "\\|") for cell in row)
-            click.echo(f"| {' | '.join(cells)} |")
-
-
-def _what_changed(found: PartitionDifference) -> str:
-    said = [f"{column.name} {column.change}" for column in found.columns]
-    said += [value.name if value.rows is None else f"{value.name} in {value.rows:,}" for value in found.values]
-    return ", ".join([*said, *([found.note] if found.note else [])])
+    print_partitions(found.partitions, markdown=False)
+    click.echo(f"{'' if found.partitions else 'No partition differs: '}{found.sentence}.")
 
 
 def _print_instances(found: dict[str, Any], as_json: bool) -> None:
@@ -114,6 +85,8 @@ def _print_instances(found: dict[str, Any], as_json: bool) -> None:
     click.echo(f"after   {_titled(b)}")
     rows = list(_rows(found))
     table(("what", "before", "after"), rows, empty="They have the same inputs, code, configuration, rows and columns.")
+    if found["equal_by_hash"]:
+        click.echo("Their rows are equal by hash.")
     n_more = sum(found["inputs"][change] for change in ("added", "removed", "changed")) - len(
         found["inputs"]["changes"]
     )

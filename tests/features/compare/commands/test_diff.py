@@ -41,6 +41,18 @@ def test_an_instance_is_compared_with_the_one_before_it(project: Project, sales:
     assert "column name" in text
     assert "code digest" in text
     assert "no names" in text
+    assert (found["equal_by_hash"], "equal by hash" in text) == (False, False)
+
+
+def test_rows_that_are_equal_by_their_hashes_are_said(project: Project, sales: PublishedWorld) -> None:
+    sales.build(DAYS[0], {"id": [1]}, content_hash="arrow-1:1:0a")
+    sales.build(DAYS[1], {"id": [1]}, content_hash="arrow-1:1:0a")
+    sales.taint(DAY)
+    sales.build(DAYS[0], {"id": [1]}, content_hash="arrow-1:1:0a")
+
+    assert project.ask("diff", DAY)["equal_by_hash"] is True
+    assert "Their rows are equal by hash." in project.call("diff", DAY).out
+    assert "1 added, 1 equal by hash." in project.call("diff", DAY, OTHER).out
 
 
 def test_a_range_is_compared_by_its_rows(project: Project, sales: PublishedWorld) -> None:
@@ -54,8 +66,9 @@ def test_a_range_is_compared_by_its_rows(project: Project, sales: PublishedWorld
     found, text = project.ask("diff", *words), project.call("diff", *words, "--markdown").out
 
     assert found["counts"] == {"different": 1, "equal": 2}
+    amounts = {"a": {"nulls": 0, "least": 1.5, "greatest": 2.5}, "b": {"nulls": 0, "least": 1.5, "greatest": 9.0}}
     assert [(of["ref"], of["changed"], of["values"]) for of in found["partitions"]] == [
-        (OTHER, 1, [{"name": "amount", "rows": 1}])
+        (OTHER, 1, [{"name": "amount", "rows": 1, **amounts}])
     ]
     assert f"| {OTHER} | different | 2 | 2 | 0 | 0 | 1 | amount in 1 |" in text
 
