@@ -352,13 +352,17 @@ class BorrowInstances(Command, frozen=True, kw_only=True):
     seen: dict[Ref, str] = {}
 
 
+#: What the base may have done to a borrowed instance.
+BaseFact = TaintCreated | TaintCanceled | CanonicalReverted | ManifestRemoved
+
+
 class FollowBase(Command, frozen=True, kw_only=True):
     """Record what happened in the base to borrowed instances (rule 16.8). Facts that this log has are left out.
 
     The facts name instances by uuid, and taints by the id that they have in the base.
     """
 
-    facts: tuple[TaintCreated | TaintCanceled | CanonicalReverted | ManifestRemoved, ...]
+    facts: tuple[BaseFact, ...]
 
 
 class ChangeSetAside(Command, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Final
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.base import Base
 from databuild_dagster.model import events as e
-from databuild_dagster.model.commands import FollowBase
+from databuild_dagster.model.commands import BaseFact, FollowBase
 from databuild_dagster.store.queries.instances import TaintLink
 
 #: The actor of what the base did, in the log of an environment.
@@ -45,7 +45,8 @@ def follow(engine: Engine, base: Base) -> None:
             e.CanonicalReverted(ref=borrowed[uuid].ref, uuid=uuid) for uuid in news.reverted if uuid not in gone
         ]
         # Removals before the ends of taints: an instance without data stays tainted.
-        if facts := (*news.created, *removals, *news.canceled, *reverted):
+        facts: tuple[BaseFact, ...] = (*news.created, *removals, *news.canceled, *reverted)
+        if facts:
             engine.handle(FollowBase(facts=facts), actor=ACTOR)
     looked.there, looked.here = there.seq, here.seq
 
