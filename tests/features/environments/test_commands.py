@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from databuild_dagster import table
+from databuild_dagster.data.read_plan import NothingLive
 from tests.cli.sources import of_pandas
 from tests.support.project import Project
 
@@ -150,6 +152,8 @@ def test_an_environment_follows_its_base_and_is_refreshed(shop: Project, caplog:
     read = shop.call("--env", "branch", "read", "clean@mon")
     assert (read.code, "tainted in the base (wrong rates)" in read.err) == (2, True)
     assert len(shop.ask("--env", "branch", "read", "clean@mon", "--allow-tainted")) == 2
+    with pytest.raises(NothingLive):
+        table("clean", format="arrow", home=opened["home"])
     shop.ask("--env", "branch", "plan", "side@mon")
     assert "tainted by the base: wrong rates" in shop.call("--env", "branch", "history", "clean@mon").out
     shop.build("clean@mon")
