@@ -30,7 +30,7 @@ LIMITS: Final[Mapping[str, int]] = {
     # 47,280 until instances could be borrowed (decision 0075: 250) and builds compared their rows with those before (decision 0074: 200);
     # so do the three below. 47,830 until instances were compared by their hashes, and environments with their base (20 in the store).
     # 47,850 until an environment followed its base (decision 0076: 230 here, 540 in the package).
-    "cli.build": 48_080,
+    "cli.build": 48_090,
     # 26,700 until options followed from the fields of a command, 26,720 until partition keys were computed without Dagster, 27,140 until
     # the same as above.
     "cli.read": 30_200,
