@@ -34,13 +34,17 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
     opened_by: str
     #: It is being removed, and borrows nothing more.
     is_closing: bool = False
+    #: The host of its home; empty in the log of an older version.
+    host: str = ""
+    #: Whether its base has this record, and keeps what it sees.
+    is_pinned: bool = True
     #: The pin; 0 in the event that is the pin itself.
     pin: int = 0
     #: Pins from before, whose data the base keeps too (rule 16.9).
     earlier: tuple[int, ...] = ()
 
 
-class Opening(msgspec.Struct, frozen=True):
+class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """The base and the pin, in the log of an environment."""
 
     id: str
@@ -50,6 +54,8 @@ class Opening(msgspec.Struct, frozen=True):
     pin: int
     #: Of the event at the pin.
     fingerprint: str
+    #: The environment, if its base has no record of it.
+    unpinned: Opened | None = None
 
 
 def opened_in(store: Store) -> dict[str, Opened]:
@@ -102,6 +108,13 @@ def _replace(engine: Engine, opened: Opened, by: Opened) -> None:
         if found == opened != by:
             key = PREFIX + opened.name
             _invoke(engine, iif(revision_is(key, "eq", revision), do(Put(key, msgspec.json.encode(by)))))
+
+
+def close_unpinned_in(own: Engine, opening: Opening) -> None:
+    """Record in the log of an environment that it is being removed, if its base has no record of it."""
+    if opening.unpinned is not None:
+        closing = msgspec.structs.replace(opening.unpinned, is_closing=True)
+        record_opening(own, msgspec.structs.replace(opening, unpinned=closing))
 
 
 def forget_in(engine: Engine, name: str) -> None:

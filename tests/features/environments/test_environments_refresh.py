@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.features.environments import errors
 from databuild_dagster.features.environments.keeping import Pins
 from databuild_dagster.features.environments.records import (
@@ -192,6 +193,20 @@ def test_two_refreshes_at_once_agree_on_a_pin(shop: Shop) -> None:
     now = opening_of(branch.store)
     assert now is not None
     assert now.pin == fast.pin == shop.environments.opened()["branch"].pin > slow.pin
+
+
+def test_an_environment_without_a_record_in_its_base_is_refreshed_without_one(shop: Shop) -> None:
+    opened = shop.environments.create("branch", is_pinned=False)
+    world = World(changed(), url=sqlite_url(Path(opened.home)), first_id=1_000_000)
+    shop.worlds.append(world)
+    borrow(world, "report@x")
+    build_again(shop)
+    seq = shop.base.seq
+
+    done = shop.environments.refresh("branch")
+
+    assert uuids(world) == uuids(shop.base)
+    assert (done.pin, shop.base.seq, shop.environments.opened()["branch"].pin) == (seq, seq, seq)
 
 
 def test_a_refresh_is_refused_before_anything_is_recorded(shop: Shop) -> None:
