@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from databuild_dagster.data.base_of_environment import wrong_in_base
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
@@ -231,6 +232,12 @@ def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *,
         if queries.canonical.states([ref])[ref] is None and (why := why_not(spec, partition_key_of(ref))):
             raise UnknownPartition(ref=ref, why=why, asset=asset)
     check_state(queries, canonical, moment, allow_tainted=allow_tainted)
+    if moment.seq is None and canonical.uuid is not None:
+        for uuid, why in wrong_in_base(queries, [canonical.uuid]).items():
+            if why is None:
+                raise DataTakenAway(ref=ref, uuid=uuid)
+            if not allow_tainted:
+                raise TaintedRef(ref=ref, verb="is", state=f"tainted in the base ({why})")
     _check_kept(queries, [canonical], moment)
     return _readable(asset, [canonical], spec)[0]
 
@@ -253,6 +260,8 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment, gone: Gone) ->
     if spec is not None:
         left_out = gone(spec, [partition_key_of(canonical.ref) for canonical in live])
         live = [canonical for canonical in live if partition_key_of(canonical.ref) not in left_out]
+    if moment.seq is None and (wrong := wrong_in_base(queries, [str(canonical.uuid) for canonical in live])):
+        live = [canonical for canonical in live if canonical.uuid not in wrong]
     if not live:
         raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
     _check_kept(queries, live, moment)

@@ -121,4 +121,5 @@ class Provider(Protocol):
         """Record an instance for each of `refs`, or of the inputs of their builds, that has an instance elsewhere.
 
         Called for refs that would be built next, by each level of planning and by each claim, so it asks for many refs at once.
+        Each tick, and each build in an environment, calls it without refs first, to record what became of instances that it gave.
         """

@@ -141,6 +141,9 @@ def tick(this: Pass) -> TickReport:
     ]
     with aside.guard("the wanted refs of sources", kind=Subject.QUESTION):
         report.arrived += observe_sources(engine, this.foreign, sources, now, this.limits.due_refs, aside)
+    for provide in this.providers:
+        with aside.guard("instances without a build", kind=Subject.QUESTION):
+            provide(engine, ())
     report.planned_at = now
     report.out_of_reach = missing = out_of_reach(reasons.known)
     most = n_launches(engine, this.location, missing, this.limits.launches)

@@ -10,10 +10,14 @@ from databuild_dagster.model.events import (
     AsideFact,
     Birth,
     BufferedRun,
+    CanonicalReverted,
     Erasure,
     MadeWith,
     ManifestFact,
+    ManifestRemoved,
     RunSuccess,
+    TaintCanceled,
+    TaintCreated,
 )
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.records import Asked
@@ -340,10 +344,25 @@ class ArriveLots(Command, frozen=True, kw_only=True):
 class BorrowInstances(Command, frozen=True, kw_only=True):
     """Record instances of the base, each as the canonical instance of its ref (rule 16.3).
 
-    A ref that is live or leased by now is left out, and an instance that this log has.
+    A ref that is live or leased by now is left out, and an instance that this log has. `seen` has borrowed instances by ref that
+    the instances replace although they are live.
     """
 
     births: tuple[Birth, ...]
+    seen: dict[Ref, str] = {}
+
+
+#: What the base may have done to a borrowed instance.
+BaseFact = TaintCreated | TaintCanceled | CanonicalReverted | ManifestRemoved
+
+
+class FollowBase(Command, frozen=True, kw_only=True):
+    """Record what happened in the base to borrowed instances (rule 16.8). Facts that this log has are left out.
+
+    The facts name instances by uuid, and taints by the id that they have in the base.
+    """
+
+    facts: tuple[BaseFact, ...]
 
 
 class ChangeSetAside(Command, frozen=True, kw_only=True):

@@ -381,6 +381,10 @@ class Birth(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str | None = None
     manifest: ManifestFact | None = None
     origin: str | None = None
+    #: The instance of this log with the same rows in other files, which it replaces; builds from that stay valid (rule 9.8).
+    same_as: str | None = None
+    #: The numbers of the author's metadata, by name.
+    numbers: dict[str, float] = {}
 
 
 class InstancesBorrowed(Fact, frozen=True, tag="InstancesBorrowed"):

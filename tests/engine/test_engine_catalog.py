@@ -95,6 +95,7 @@ NOT_ASKING = {
     c.CancelJobRuns,
     c.LoseLaunches,
     c.UntaintPartitions,
+    c.FollowBase,
     c.ResumePartitions,
     c.RemoveManifests,
     c.FinishRemovals,

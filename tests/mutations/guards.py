@@ -48,6 +48,7 @@ EVENT_BATCHES = "tests/bindings/adapter/test_event_batches.py"
 ERASING = "tests/features/erase/test_erasing.py"
 ERASING_TABLES = "tests/features/erase/test_erased_tables.py"
 EXECUTOR = "tests/features/operations/test_executor.py"
+FOLLOWING = "tests/features/environments/test_following.py"
 GAPS = "tests/features/lots/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
 KEEPING = "tests/model/fold/test_standing_keeping.py"
@@ -64,6 +65,7 @@ MISSES = "tests/model/decide/test_misses.py"
 OUTAGES = "tests/engine/test_outages.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 CUT = "tests/engine/test_engine_cut_commits.py"
+REFRESH = "tests/features/environments/test_environments_refresh.py"
 WITNESS = "tests/store/test_log_witness.py"
 OPERATION_OUTCOMES = "tests/features/operations/test_outcomes.py"
 OPERATION_STATES = "tests/model/operations/test_states.py"
@@ -2641,5 +2643,39 @@ GUARDS = (
         "context.instance._event_buffer.pop(batch_id, ()):",
         "():",
         (f"{EVENT_BATCHES}::test_a_logger_that_raises_within_a_batch_loses_none_of_the_events_until_then",),
+    ),
+    Guard(
+        "an environment forgets the pin before while a launch may read its data",
+        "16.9",
+        "features/environments/environments.py",
+        "            if not n_open:\n",
+        "            if True:\n",
+        (f"{REFRESH}::test_an_open_launch_keeps_the_pin_before",),
+    ),
+    Guard(
+        "an environment reads on what its base has removed",
+        "16.8",
+        "model/decide/borrowing.py",
+        "reason=why, uuids=seen)] if seen else []),",
+        "reason=why, uuids=seen)] if () else []),",
+        (f"{FOLLOWING}::test_a_removal_in_the_base_taints_what_readers_see",),
+    ),
+    Guard(
+        "a taint that was canceled in an environment comes back",
+        "16.8",
+        "features/environments/following.py",
+        "if link.is_in_force and pair not in self._here:",
+        "if link.is_in_force:",
+        (f"{FOLLOWING}::test_a_taint_that_was_removed_here_stays_removed",),
+    ),
+    Guard(
+        "an input of which rows were erased counts as the same",
+        "16.2",
+        "features/environments/borrowing.py",
+        "(first.first, first.n_rows) == (second.first, second.n_rows)",
+        "first.first == second.first",
+        (
+            "tests/features/environments/test_borrowing.py::test_an_input_of_which_the_base_erased_rows_is_a_different_one",
+        ),
     ),
 )

@@ -10,7 +10,17 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import meta_storage as m
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.events import Arrival, AsideFact, Birth, BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.events import (
+    Arrival,
+    AsideFact,
+    Birth,
+    BufferedRun,
+    ManifestRemoved,
+    OutputFact,
+    RunSuccess,
+    TaintCanceled,
+    TaintCreated,
+)
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import schema
 from databuild_dagster.store.rebuild import rebuild
@@ -115,6 +125,13 @@ COMMANDS = {
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="i", origin="outside"),)),
     c.BorrowInstances: lambda w: c.BorrowInstances(
         births=tuple(Birth(w.ids(), "borrowed", ref, {"c": w.uuid("c")}, manifest=COMPLETE) for ref in ("a", "i"))
+    ),
+    c.FollowBase: lambda w: c.FollowBase(
+        facts=(
+            TaintCreated("of the base", (), "wrong", (w.uuid("c"),), True),
+            TaintCanceled(w.queries.instances.taints_of(w.uuid("d"))[0].taint_id),
+            ManifestRemoved((w.uuid("g"),), "erased"),
+        )
     ),
     c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="c", uuid=w.uuid("c"), job_run_id=w.ids(), manifest=COMPLETE),
     c.ChangeSetAside: lambda w: c.ChangeSetAside(

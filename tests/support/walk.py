@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import NotFound, Refused
-from databuild_dagster.model.events import Arrival, Birth, BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.events import (
+    Arrival,
+    Birth,
+    BufferedRun,
+    CanonicalReverted,
+    ManifestRemoved,
+    OutputFact,
+    RunSuccess,
+    TaintCanceled,
+    TaintCreated,
+)
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, JobRunState, WantState
@@ -176,6 +187,18 @@ class Walk:
         birth = Birth(job_run_id=self.world.ids(), job=asset_of(ref), ref=ref, inputs=inputs, manifest=COMPLETE)
         self.world.handle(c.BorrowInstances(births=(birth,)))
 
+    def follow(self) -> None:
+        borrowed = self.queries.instances.borrowed() or _nothing("borrowed instance")
+        one = self.rng.choice(borrowed)
+        taint_id = self.rng.choice([link.taint_id for link in self.queries.instances.taint_links([one.uuid])] or ["t"])
+        facts = (
+            TaintCreated(taint_id, (), "wrong", (one.uuid,), self.rng.random() < 0.5),
+            TaintCanceled(taint_id),
+            CanonicalReverted(one.ref, one.uuid),
+            ManifestRemoved((one.uuid,), "erased"),
+        )
+        self.world.handle(c.FollowBase(facts=(self.rng.choice(facts),)))
+
     def fire(self) -> None:
         self.world.fire()
 
@@ -210,7 +233,7 @@ class Walk:
             self.world.handle(c.ExpireWants(want_ids=tuple(expiring)))
 
 
-def _nothing(kind: str) -> object:
+def _nothing(kind: str) -> Any:
     raise NotFound(kind=kind, name="any")
 
 
@@ -224,6 +247,7 @@ STEPS: tuple[Callable[[Walk], None], ...] = (
         Walk.lose,
         Walk.arrive,
         Walk.borrow,
+        Walk.follow,
         Walk.fire,
         Walk.replace_files,
         Walk.remove,

@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from databuild_dagster.bindings.local.interrupts import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.bindings.local.result import Result, Screen
 from databuild_dagster.bindings.local.tally import Tally
+from databuild_dagster.data.environment import environment_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.set_aside import SetAside
@@ -30,6 +32,7 @@ from databuild_dagster.engine.why.awaited import awaited_by
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.engine.why.first_failures import FirstFailure, damaged_inputs, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
+from databuild_dagster.feature import rows
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref, asset_of
@@ -160,7 +163,6 @@ class Workshop:
         from databuild_dagster.bindings.claims.launcher import OrderCollector
         from databuild_dagster.bindings.orchestration.inprocess import QUIET
         from databuild_dagster.bindings.orchestration.orchestrator import run_tick
-        from databuild_dagster.feature import rows
 
         side_ticks = rows(lambda feature: feature.side_ticks)
         whole = TickReport()
@@ -363,6 +365,10 @@ def build_refs(
     Raises `DatabuildError` before anything is recorded, and `Stopped` afterwards.
     """
     engine = workshop.engine
+    # To import the providers costs a build of live refs a tenth of its time.
+    is_environment = engine.store.path is not None and environment_of(Path(engine.store.path).parent) is not None
+    for provide in rows(lambda feature: feature.provides) if is_environment else ():
+        provide(engine, ())
     refs = [ref for want in command.wants for ref in want]
     failed = [ref for ref, state in engine.queries.canonical.states(refs).items() if state in FAILING] if retry else []
     rebuild = command.rebuild or command.fresh or bool(failed)

@@ -6,25 +6,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from databuild_dagster.data.environment import Environment, environment_of
 from databuild_dagster.data.home import DATABASE_NAME, sqlite_url, store_url_of_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
 from databuild_dagster.features.environments.records import Opening, opened_in, opening_of
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.events import DatasetRegistered, names_of
+from databuild_dagster.model.events import DatasetRegistered, ManifestRemoved, names_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.errors import StoreAway, StoreSilent
+from databuild_dagster.store.log import Head
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.instances import InstanceRows, TaintLink
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
 #: More inputs than instances have.
 _ALL = 1 << 40
+_NOT_OPENED = "its log does not have the opening of the environment"
 
 
 def _url_of_base(environment: Environment) -> str:
@@ -89,18 +94,23 @@ class Base:
         self.pin = opening.pin
         self._specs: dict[str, DatasetSpec] | None = None
 
-    def check(self, now: float) -> None:
-        """Raises `BaseAway`, `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`."""
+    def check(self) -> None:
+        """Raises `BaseAway`, `BaseChanged`."""
         self._check_is_there()
-        name, opening = self._environment.name, self._opening
+        opening = self._opening
         if (self._store.identity().id or "") != opening.base_id:
             before = self._environment.place
             place = f"; the base was {before}" if before not in ("", self._store.database.place) else ""
             raise self._changed(f"it is a different one, or was taken over{place}")
+        if self.queries.events.fingerprint(self.pin) != opening.fingerprint:
+            raise self._changed(_NOT_OPENED)
+
+    def check_is_open(self, now: float) -> None:
+        """Raises `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`."""
+        name, opening = self._environment.name, self._opening
         opened = opening.unpinned or opened_in(self._store).get(name)
-        fingerprint = self.queries.events.fingerprint(opening.pin)
-        if fingerprint != opening.fingerprint or opened is None or opened.id != opening.id:
-            raise self._changed("its log does not have the opening of the environment")
+        if opened is None or opened.id != opening.id:
+            raise self._changed(_NOT_OPENED)
         if opened.is_closing:
             raise EnvironmentClosing(name=name)
         if now >= opened.keep_until:
@@ -130,6 +140,23 @@ class Base:
             self._specs = found
         return self._specs
 
+    def news(self, names: Iterable[str], after_seq: int) -> tuple[Head, bool]:
+        """The end of the log, and true if an event of some types is after a seq."""
+        return self.queries.events.news(names, after_seq)
+
+    def taint_links(self, uuids: Iterable[str]) -> list[TaintLink]:
+        """The taints that each of `uuids` has, or had."""
+        return self.queries.instances.taint_links(uuids)
+
+    def removals(self, uuids: Iterable[str]) -> list[ManifestRemoved]:
+        """The removals of the data of `uuids`, without those of other instances. Reads every removal, if there is one."""
+        removed = self.queries.instances.removed(uuids)
+        last = self.queries.events.head().seq
+        events = self.queries.events.named(names_of(ManifestRemoved), 0, last) if removed else ()
+        facts = [event.fact for event in events if isinstance(event.fact, ManifestRemoved)]
+        ours = [replace(fact, uuids=tuple(uuid for uuid in fact.uuids if uuid in removed)) for fact in facts]
+        return [fact for fact in ours if fact.uuids]
+
     def live(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
         """The instances that were live at the pin, by ref, if they are neither tainted nor removed now."""
         then = self.queries.canonical.at(refs, self.pin)
@@ -137,6 +164,10 @@ class Base:
         uuids = [str(one.uuid) for one in found.values()]
         bad = self.queries.instances.taints_in_force(uuids).keys() | self.queries.instances.removed(uuids)
         return {ref: one for ref, one in found.items() if one.uuid not in bad and one.manifest_state != REMOVED}
+
+    def rows(self, uuids: Iterable[str]) -> dict[str, InstanceRows]:
+        """The facts about the rows of instances, by uuid; without those of other logs."""
+        return self.queries.instances.rows_of(uuids)
 
     def inputs(self, uuids: Iterable[str]) -> dict[str, dict[Ref, str]]:
         """By instance, the inputs from which it was built, by ref."""
@@ -151,7 +182,7 @@ class Base:
 def base_of(engine: Engine) -> Base | None:
     """The base of the environment that has the store; None if the store is not that of an environment.
 
-    Raises `BaseAway`, `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`.
+    Raises `BaseAway`, `BaseChanged`.
     """
     path = engine.store.path
     environment = None if path is None else environment_of(Path(path).parent)
@@ -164,6 +195,6 @@ def base_of(engine: Engine) -> Base | None:
             place=environment.place or environment.base,
             why="the opening did not come to its end",
         )
-    base = engine.memory.of((Base, opening.id), lambda: Base(environment, opening))
-    base.check(engine.now())
+    base = engine.memory.of((Base, opening.id, opening.pin), lambda: Base(environment, opening))
+    base.check()
     return base

@@ -5,15 +5,18 @@ all that its cone reads in a single event.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.ports import Provided
 from databuild_dagster.engine.why.code import changed_parts
 from databuild_dagster.features.environments.base import Base, base_of
+from databuild_dagster.features.environments.following import follow
 from databuild_dagster.model.commands import BorrowInstances
 from databuild_dagster.model.datasets import CodeSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.events import Birth, InstancesBorrowed, ManifestFact
@@ -21,6 +24,7 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.instances import InstanceRows
 
 #: Instances of an event.
 MAX_BIRTHS: Final = 10_000
@@ -35,39 +39,63 @@ class Choice:
     """What is borrowed for some refs and their inputs, and why the rest is built."""
 
     #: Inputs before what was built from them.
-    borrowed: dict[Ref, Canonical] = field(default_factory=dict)
-    #: The inputs of instances of the base, by uuid.
-    inputs: dict[str, dict[Ref, str]] = field(default_factory=dict)
+    births: list[Birth] = field(default_factory=list)
     #: By ref.
     built: dict[Ref, str] = field(default_factory=dict)
 
 
 def provide(engine: Engine, refs: Sequence[Ref]) -> Provided:
-    """Borrow what can be borrowed of refs that would be built and of the inputs of their builds.
+    """Follow the base, then borrow what can be borrowed of refs that would be built and of the inputs of their builds.
 
-    Raises what `base_of` raises.
+    Raises what `base_of` raises, and for refs what `Base.check_is_open` raises.
     """
     base = base_of(engine)
-    if base is None:
+    if base is not None:
+        follow(engine, base)
+    if base is None or not refs:
         return Provided((), {})
+    base.check_is_open(engine.now())
     choice = choose(engine, base, refs)
-    recorded: list[Ref] = []
-    births = [_birth(base, ref, one, choice.inputs) for ref, one in choice.borrowed.items()]
-    for start in range(0, len(births), MAX_BIRTHS):
-        command = BorrowInstances(births=tuple(births[start : start + MAX_BIRTHS]))
-        outcome = engine.handle(command, actor=this_user())
-        facts = [event.fact for event in outcome.events]
-        recorded += [birth.ref for fact in facts if isinstance(fact, InstancesBorrowed) for birth in fact.births]
-    return Provided(recorded, choice.built)
+    return Provided(_record(engine, choice.births), choice.built)
 
 
 PROVIDERS = (provide,)
 
 
+def borrow_again(engine: Engine, base: Base) -> tuple[list[Ref], dict[Ref, str]]:
+    """Borrow again what is borrowed and canonical, where the base had a different instance at the pin.
+
+    Returns the refs with an instance by that, and why others keep an instance that the base did not have at the pin.
+    """
+    seen = [one for one in engine.queries.instances.borrowed() if one.is_canonical]
+    held = {one.ref: one.uuid for one in seen if one.state is InstanceState.LIVE}
+    looking = _Looking(engine, base, held)
+    looking.judge([one.ref for one in seen])
+    borrowed: dict[Ref, Canonical] = {}
+    for ref in [one.ref for one in seen]:
+        if ref not in looking.own and ref not in looking.why_not:
+            looking.borrow(ref, borrowed)
+    recorded = _record(engine, looking.births(borrowed), held)
+    return recorded, {ref: looking.why_not[ref] for ref in held if ref in looking.why_not}
+
+
+def _record(engine: Engine, births: Sequence[Birth], held: Mapping[Ref, str] | None = None) -> list[Ref]:
+    """Record instances of the base, also in place of the live ones in `held`; the refs that have them by that."""
+    recorded: list[Ref] = []
+    for start in range(0, len(births), MAX_BIRTHS):
+        some = tuple(births[start : start + MAX_BIRTHS])
+        seen = {birth.ref: held[birth.ref] for birth in some if birth.ref in held} if held else {}
+        outcome = engine.handle(BorrowInstances(births=some, seen=seen), actor=this_user())
+        facts = [event.fact for event in outcome.events]
+        recorded += [birth.ref for fact in facts if isinstance(fact, InstancesBorrowed) for birth in fact.births]
+    return recorded
+
+
 def choose(engine: Engine, base: Base, refs: Sequence[Ref]) -> Choice:
     """What is borrowed and what is built so that `refs` are live. Refs that are live or being built are left out."""
     looking = _Looking(engine, base)
-    choice = Choice(inputs=looking.inputs)
+    choice = Choice()
+    borrowed: dict[Ref, Canonical] = {}
     level, seen = list(dict.fromkeys(refs)), set[Ref]()
     while level:
         seen.update(level)
@@ -77,19 +105,21 @@ def choose(engine: Engine, base: Base, refs: Sequence[Ref]) -> Choice:
             if ref in looking.own:
                 continue
             if (why := looking.why_not.get(ref)) is None:
-                looking.borrow(ref, choice.borrowed)
+                looking.borrow(ref, borrowed)
             elif (spec := looking.specs.get(asset_of(ref))) is not None:
                 choice.built[ref] = why
                 below |= dict.fromkeys(engine.catalog.inputs(spec, partition_key_of(ref)))
         level = [ref for ref in below if ref not in seen]
+    choice.births = looking.births(borrowed)
     return choice
 
 
 class _Looking:
     """The verdict on each ref that was looked at, and on the inputs of its instance in the base."""
 
-    def __init__(self, engine: Engine, base: Base) -> None:
-        self._engine, self._base = engine, base
+    def __init__(self, engine: Engine, base: Base, held: Mapping[Ref, str] | None = None) -> None:
+        """`held` has live instances that are replaced if the base had different ones at the pin."""
+        self._engine, self._base, self._held = engine, base, held or {}
         self.specs = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
         self._why_asset: dict[str, str | None] = {}
         #: The uuid that the environment has: of a live instance, or None of a ref that is being built.
@@ -97,6 +127,8 @@ class _Looking:
         #: The instance of the base.
         self.found: dict[Ref, Canonical] = {}
         self.inputs: dict[str, dict[Ref, str]] = {}
+        #: Of instances of the base and of their inputs.
+        self._rows: dict[str, InstanceRows] = {}
         self.why_not: dict[Ref, str] = {}
         self._users: dict[Ref, list[tuple[Ref, str]]] = defaultdict(list)
 
@@ -115,18 +147,13 @@ class _Looking:
         for ref in new:
             for used, uuid in self.inputs.get(str(self.found[ref].uuid), {}).items() if ref in self.found else ():
                 self._users[used].append((ref, uuid))
-                if self._uuid_of(used) != uuid and ref not in self.why_not:
-                    is_own = used not in self.why_not and self._uuid_of(used) is not None
-                    self.why_not[ref] = (
-                        f"its input {used} is not the instance that the base read"
-                        if is_own
-                        else self._for_want_of(used)
-                    )
+                if not self._is_equal(self._uuid_of(used), uuid) and ref not in self.why_not:
+                    self.why_not[ref] = self._for_want_of(used)
                     refused.append(ref)
         while refused:
             cause = refused.pop()
-            for user, _ in self._users[cause]:
-                if user not in self.why_not:
+            for user, uuid in self._users[cause]:
+                if user not in self.why_not and not self._is_equal(self._held.get(cause), uuid):
                     self.why_not[user] = self._for_want_of(cause)
                     refused.append(user)
 
@@ -135,7 +162,7 @@ class _Looking:
         waiting = [(ref, False)]
         while waiting:
             one, has_inputs = waiting.pop()
-            if one in borrowed or one in self.own:
+            if one in borrowed or one in self.own or one in self.why_not:
                 continue
             if has_inputs:
                 borrowed[one] = self.found[one]
@@ -143,7 +170,49 @@ class _Looking:
             waiting.append((one, True))
             waiting += [(used, False) for used in self.inputs.get(str(self.found[one].uuid), {})]
 
+    def births(self, borrowed: Mapping[Ref, Canonical]) -> list[Birth]:
+        """The instances as the environment records them: each input is the instance of equal rows that it has, or borrows."""
+        found = []
+        for ref, one in borrowed.items():
+            rows = self._rows[str(one.uuid)]
+            held = self._held.get(ref)
+            manifest = None
+            if one.manifest_uri is not None and one.manifest_state is not None:
+                files, size = one.files or 0, one.bytes or 0
+                manifest = ManifestFact(
+                    one.manifest_state, one.manifest_uri, files, one.rows or 0, size, rows.content_hash
+                )
+            birth = Birth(
+                job_run_id=str(one.job_run),
+                job=self._base.specs[asset_of(ref)].job if asset_of(ref) in self._base.specs else asset_of(ref),
+                ref=ref,
+                inputs={used: self._uuid_of(used) or uuid for used, uuid in self.inputs.get(str(one.uuid), {}).items()},
+                code_version=one.code_version,
+                code=one.code,
+                manifest=manifest,
+                origin=one.origin,
+                same_as=held if self._is_equal(held, str(one.uuid)) else None,
+                numbers={} if rows.numbers is None else msgspec.json.decode(rows.numbers, type=dict[str, float]),
+            )
+            found.append(birth)
+        return found
+
+    def _is_equal(self, here: str | None, there: str) -> bool:
+        """Whether an instance has the rows of an instance of the base: it is the same, or was compacted, and no row was erased since."""
+        if here == there:
+            return True
+        first, second = self._rows.get(here or ""), self._rows.get(there)
+        return (
+            first is not None
+            and second is not None
+            and first.n_rows is not None
+            and (first.first, first.n_rows) == (second.first, second.n_rows)
+        )
+
     def _for_want_of(self, used: Ref) -> str:
+        has_other = used in self._held or used not in self.why_not
+        if has_other and self._uuid_of(used) is not None:
+            return f"its input {used} is not the instance that the base read"
         spec = self.specs.get(asset_of(used))
         is_built = spec is not None and spec.kind not in _FROM_OUTSIDE
         return f"its input {used} {'is built here' if is_built else 'cannot be borrowed'}"
@@ -155,19 +224,25 @@ class _Looking:
         """The instance that the environment has of a ref, or would borrow."""
         if ref in self.own:
             return self.own[ref]
+        if ref in self.why_not and ref in self._held:
+            return self._held[ref]
         # What is refused later refuses its users itself.
         return self.found[ref].uuid if ref in self.found else None
 
     def _look(self, refs: Sequence[Ref]) -> None:
         here = self._engine.queries.canonical.of(refs)
         for ref, one in here.items():
-            if one.state is InstanceState.LIVE or one.state in LEASED:
+            if one.state in LEASED or (one.state is InstanceState.LIVE and self._held.get(ref) != one.uuid):
                 self.own[ref] = one.uuid if one.state is InstanceState.LIVE else None
+        then = self._base.live([ref for ref in refs if ref not in self.own])
+        self.own |= {ref: one.uuid for ref, one in then.items() if self._held.get(ref) == one.uuid}
         asked = [ref for ref in refs if ref not in self.own]
-        then = self._base.live(asked)
+        then = {ref: one for ref, one in then.items() if ref not in self.own}
         uuids = [str(one.uuid) for one in then.values()]
         had = {one.uuid for one in self._engine.queries.instances.named(uuids)}
         self.inputs |= self._base.inputs(uuids)
+        used = [uuid for user in uuids for uuid in self.inputs.get(user, {}).values()]
+        self._rows |= self._base.rows({*uuids, *used, *filter(None, map(self._uuid_of, refs)), *self._held_of(refs)})
         for ref in asked:
             if ref in then:
                 self.found[ref] = then[ref]
@@ -177,6 +252,9 @@ class _Looking:
                 self.why_not[ref] = "the base had no live instance of it that is good today"
             elif then[ref].uuid in had:
                 self.why_not[ref] = "the instance of the base was tainted or replaced here"
+
+    def _held_of(self, refs: Iterable[Ref]) -> list[str]:
+        return [self._held[ref] for ref in refs if ref in self._held]
 
     def _why_not_asset(self, asset: str) -> str | None:
         if asset not in self._why_asset:
@@ -208,20 +286,3 @@ def why_not_same(here: DatasetSpec | None, there: DatasetSpec | None) -> str | N
         return None
     changes = [change.words for change in changed_parts(before, code)]
     return few_of(changes, _MAX_CHANGES) if changes else "its code differs"
-
-
-def _birth(base: Base, ref: Ref, one: Canonical, inputs: dict[str, dict[Ref, str]]) -> Birth:
-    uri, state = one.manifest_uri, one.manifest_state
-    manifest = None
-    if uri is not None and state is not None:
-        manifest = ManifestFact(state, uri, one.files or 0, one.rows or 0, one.bytes or 0)
-    return Birth(
-        job_run_id=str(one.job_run),
-        job=base.specs[asset_of(ref)].job if asset_of(ref) in base.specs else asset_of(ref),
-        ref=ref,
-        inputs=inputs.get(str(one.uuid), {}),
-        code_version=one.code_version,
-        code=one.code,
-        manifest=manifest,
-        origin=one.origin,
-    )

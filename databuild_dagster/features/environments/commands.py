@@ -1,7 +1,7 @@
-"""`databuild env create|list|show|diff|drop` (rules 16)."""
+"""`databuild env create|list|show|diff|refresh|drop` (rules 16)."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -30,12 +30,13 @@ from databuild_dagster.features.environments.environments import DEFAULT_DAYS, E
 from databuild_dagster.features.environments.errors import NoEnvironment
 from databuild_dagster.features.environments.records import Opened
 from databuild_dagster.model.records import Column, Time, columns_of
-from databuild_dagster.model.refs import parse_ref
+from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of, typed
 
 #: Partitions that are printed; a comment on a pull request has an end.
 MAX_SHOWN: Final = 50
 _NAME = click.argument("name", metavar="NAME")
+_OPTIONAL_NAME = click.argument("name", metavar="[NAME]", required=False)
 
 
 class ShownEnvironment(msgspec.Struct, frozen=True):
@@ -92,7 +93,32 @@ def list_environments(as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="[NAME]", required=False)
+@_OPTIONAL_NAME
+@common
+def refresh(name: str | None, as_json: bool) -> None:
+    """Bring an environment to the present of its base.
+
+    Without NAME: the environment of --env or DATABUILD_ENV. Borrowed partitions get the present instances of the
+    base, and partitions that were built here stay. A command that was killed is repeated.
+    """
+    name = name or _name_here()
+    done = _environments(base_home()).refresh(name)
+    if as_json:
+        emit(done)
+        return
+    click.echo(f"Environment {name} sees event {done.pin} of its base, after event {done.pin_before}.")
+    click.echo(f"{count(len(done.borrowed), 'partition')} borrowed again.")
+    for why, refs in _by_reason(done.kept).items():
+        click.echo(f"As before: {few_of(refs)}: {why}.")
+    if done.open_launches:
+        click.echo(
+            f"The base keeps what it saw before as well, for {count(done.open_launches, 'open launch', 'open launches')}; "
+            f"`databuild env refresh {typed(name)}` ends that."
+        )
+
+
+@click.command()
+@_OPTIONAL_NAME
 @common
 def show(name: str | None, as_json: bool) -> None:
     """Show an environment, and what it has borrowed.
@@ -101,11 +127,7 @@ def show(name: str | None, as_json: bool) -> None:
     """
     environments = _environments(base_home())
     found = environments.opened()
-    if name is None:
-        environment = environment_of(existing_home())
-        if environment is None:
-            raise click.UsageError("Name an environment, or give --env before the command.")
-        name = environment.name
+    name = name or _name_here()
     if (opened := found.get(name)) is None:
         raise NoEnvironment(name=name, names=list(found))
     shown = _shown(environments, opened)
@@ -170,6 +192,20 @@ def drop(name: str, as_json: bool) -> None:
     left = _environments(base_home()).drop(name)
     is_left = "" if left is None else f" Its data stays in {left}, and its home on its host."
     answer({"name": name}, f"Removed environment {name}.{is_left}", as_json=as_json)
+
+
+def _name_here() -> str:
+    environment = environment_of(existing_home())
+    if environment is None:
+        raise click.UsageError("Name an environment, or give --env before the command.")
+    return environment.name
+
+
+def _by_reason(refs: Mapping[Ref, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for ref, why in refs.items():
+        found.setdefault(why, []).append(ref)
+    return found
 
 
 def _environments(base: Path, so: str = "it has no environments") -> Environments:

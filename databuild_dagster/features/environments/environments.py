@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,8 @@ from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, BadHome, moves_
 from databuild_dagster.data.ownership import MARKER_NAME, Ownership, marker_of, other_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone, this_user
+from databuild_dagster.features.environments.base import base_of
+from databuild_dagster.features.environments.borrowing import borrow_again
 from databuild_dagster.features.environments.errors import (
     BadEnvironmentName,
     BadRoot,
@@ -28,6 +30,7 @@ from databuild_dagster.features.environments.errors import (
     NoEnvironment,
     NotOpened,
 )
+from databuild_dagster.features.environments.following import follow
 from databuild_dagster.features.environments.keeping import GRACE_SECONDS
 from databuild_dagster.features.environments.records import (
     Opened,
@@ -38,10 +41,14 @@ from databuild_dagster.features.environments.records import (
     open_in,
     opened_in,
     opening_of,
+    pin_again_in,
     record_opening,
+    release_in,
 )
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.backends.sqlite import this_host
+from databuild_dagster.store.removals import Removals
 from databuild_dagster.warehouse.errors import AccessDenied
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.storage import normal_root, protocol_of
@@ -50,6 +57,21 @@ from databuild_dagster.warehouse.storage import normal_root, protocol_of
 DEFAULT_DAYS: Final = 14
 _DAY_SECONDS = 86_400.0
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+
+
+class Refreshed(msgspec.Struct, frozen=True):
+    """What became of an environment by a new pin."""
+
+    name: str
+    pin_before: int
+    pin: int
+    #: Refs that have a different instance of the base now.
+    borrowed: Sequence[Ref]
+    #: Why borrowed refs keep an instance that the base has replaced.
+    kept: Mapping[Ref, str]
+    #: Pins from before whose data the base keeps: for `kept`, and for open launches.
+    earlier_pins: Sequence[int]
+    open_launches: int
 
 
 class Environments:
@@ -184,6 +206,42 @@ class Environments:
             raise EnvironmentExists(name=name)
         return opened
 
+    def refresh(self, name: str) -> Refreshed:
+        """Pin an environment at this moment, and borrow again what it has borrowed. A killed call is repeated by the next.
+
+        Raises `NoEnvironment`, `NotOpened`, `EnvironmentClosing`, `EnvironmentOver`, `EnvironmentElsewhere`, and as `base_of`.
+        """
+        with self.both(name) as (engine, own):
+            before, base = opening_of(own.store), base_of(own)
+            assert before is not None
+            assert base is not None, "it was opened to its end"
+            base.check_is_open(own.now())
+            # The base keeps the data of both pins until the environment has moved.
+            if before.unpinned is None:
+                pinned = pin_again_in(engine, name)
+            else:
+                pinned = msgspec.structs.replace(before.unpinned, pin=engine.queries.events.head().seq)
+            if pinned is None:
+                raise EnvironmentClosing(name=name)
+            # What happened before the new pin is no news after it.
+            follow(own, base)
+            fingerprint = engine.queries.events.fingerprint(pinned.pin)
+            assert fingerprint is not None, "the event of the pin has been recorded"
+            unpinned = None if before.unpinned is None else pinned
+            after = msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint, unpinned=unpinned)
+            record_opening(own, after, before)
+            _bring_keys(self.base, Path(pinned.home), engine.queries.datasets.all().values())
+            moved = base_of(own)
+            assert moved is not None, "it was there"
+            borrowed, kept = borrow_again(own, moved)
+            n_open = len(own.queries.launches.open())
+            earlier = pinned.earlier
+            if not n_open:
+                uuids = [str(one.uuid) for one in own.queries.canonical.of(list(kept)).values()]
+                earlier = tuple(pin for pin in earlier if _is_seen(engine, uuids, pin))
+            release_in(engine, pinned, earlier)
+        return Refreshed(name, before.pin, pinned.pin, borrowed, kept, earlier, n_open)
+
     def drop(self, name: str) -> str | None:
         """Remove an environment and what it built, also one that a restored base does not know. A killed call is continued by the next.
 
@@ -236,6 +294,12 @@ class Environments:
             yield engine
         finally:
             engine.store.close()
+
+
+def _is_seen(base: Engine, uuids: Sequence[str], pin: int) -> bool:
+    """Whether readers of the base saw any of the instances at a pin."""
+    born = base.queries.instances.seqs_of(uuids)
+    return any(born[uuid] <= pin < one.held.left_seq for uuid, one in Removals(base.store).of_uuids(uuids).items())
 
 
 def _remove_root(root: str, store_id: str | None) -> None:

@@ -27,7 +27,7 @@ class Pins(Keeper):
         self._engine = engine
 
     def why_kept(self, found: Iterable[Removable]) -> dict[str, str]:
-        """Instances that an environment sees: made by its pin, and left by readers after its pin."""
+        """Instances that an environment sees: made by a pin of it, and left by readers after that pin."""
         since = self._engine.now() - GRACE_SECONDS
         opened = [one for one in opened_in(self._engine.store).values() if one.keep_until > since]
         instances = list(found) if opened else []
@@ -36,7 +36,7 @@ class Pins(Keeper):
             one.uuid: f"the environment {by.name} may read it"
             for one in instances
             for by in opened
-            if born[one.uuid] <= by.pin < one.held.left_seq
+            if any(born[one.uuid] <= pin < one.held.left_seq for pin in (by.pin, *by.earlier))
         }
 
 

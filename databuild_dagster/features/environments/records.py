@@ -11,7 +11,7 @@ import msgspec
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
-from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists
+from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists, revision_is, value_is
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.store import Store
 
@@ -40,6 +40,8 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
     is_pinned: bool = True
     #: The pin; 0 in the event that is the pin itself.
     pin: int = 0
+    #: Pins from before, whose data the base keeps too (rule 16.9).
+    earlier: tuple[int, ...] = ()
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,10 +60,17 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def opened_in(store: Store) -> dict[str, Opened]:
     """The environments of a base by name."""
+    return {opened.name: opened for opened, _ in _entries(store)}
+
+
+def _entries(store: Store) -> list[tuple[Opened, int]]:
+    """The environments of a base, each with the revision of its key."""
     entries = MetaQueries(store).prefix(PREFIX).entries
     found = [(entry, msgspec.json.decode(entry.value, type=Opened)) for entry in entries if entry.value is not None]
-    pinned = [opened if opened.pin else msgspec.structs.replace(opened, pin=entry.revision) for entry, opened in found]
-    return {opened.name: opened for opened in pinned}
+    return [
+        (opened if opened.pin else msgspec.structs.replace(opened, pin=entry.revision), entry.revision)
+        for entry, opened in found
+    ]
 
 
 def open_in(engine: Engine, opened: Opened) -> None:
@@ -74,6 +83,31 @@ def close_in(engine: Engine, opened: Opened) -> None:
     """Record in the base that an environment is being removed."""
     closing = msgspec.structs.replace(opened, is_closing=True)
     _invoke(engine, do(Put(PREFIX + opened.name, msgspec.json.encode(closing))))
+
+
+def pin_again_in(engine: Engine, name: str) -> Opened | None:
+    """Pin an environment at this moment, and keep its pins from before; None if it is gone, or is being removed.
+
+    Another process may have done it at the same time, whose pin then counts.
+    """
+    opened = opened_in(engine.store).get(name)
+    if opened is not None and not opened.is_closing:
+        _replace(engine, opened, msgspec.structs.replace(opened, pin=0, earlier=(*opened.earlier, opened.pin)))
+        opened = opened_in(engine.store).get(name)
+    return None if opened is None or opened.is_closing else opened
+
+
+def release_in(engine: Engine, opened: Opened, earlier: tuple[int, ...]) -> None:
+    """Record in the base which pins from before it still keeps, unless the environment was pinned again meanwhile."""
+    _replace(engine, opened, msgspec.structs.replace(opened, earlier=earlier))
+
+
+def _replace(engine: Engine, opened: Opened, by: Opened) -> None:
+    """Replace the record of an environment if it is as it was read."""
+    for found, revision in _entries(engine.store):
+        if found == opened != by:
+            key = PREFIX + opened.name
+            _invoke(engine, iif(revision_is(key, "eq", revision), do(Put(key, msgspec.json.encode(by)))))
 
 
 def close_unpinned_in(own: Engine, opening: Opening) -> None:
@@ -94,9 +128,10 @@ def opening_of(store: Store) -> Opening | None:
     return None if entry.value is None else msgspec.json.decode(entry.value, type=Opening)
 
 
-def record_opening(engine: Engine, opening: Opening) -> None:
-    """Record the base in the log of an environment."""
-    _invoke(engine, do(Put(OPENING, msgspec.json.encode(opening))))
+def record_opening(engine: Engine, opening: Opening, before: Opening | None = None) -> None:
+    """Record the base in the log of an environment; with `before`, unless another process has moved the pin meanwhile."""
+    put = do(Put(OPENING, msgspec.json.encode(opening)))
+    _invoke(engine, put if before is None else iif(value_is(OPENING, "eq", msgspec.json.encode(before)), put))
 
 
 def _invoke(engine: Engine, *statements: Statement) -> None:

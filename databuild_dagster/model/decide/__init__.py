@@ -8,7 +8,7 @@ from typing import Any
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.decide.arcs import fire_arcs
-from databuild_dagster.model.decide.borrowing import borrow_instances
+from databuild_dagster.model.decide.borrowing import borrow_instances, follow_base
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.datasets import (
     arrive_lots,
@@ -66,6 +66,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.ArriveLots: arrive_lots,
     c.ReplaceFiles: replace_files,
     c.BorrowInstances: borrow_instances,
+    c.FollowBase: follow_base,
     c.ChangeSetAside: change_set_aside,
     c.InvokeMeta: invoke_meta,
     c.CompactMeta: compact_meta,

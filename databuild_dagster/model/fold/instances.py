@@ -141,8 +141,13 @@ def instances_borrowed(folding: Folding, fact: e.InstancesBorrowed) -> None:
         keep_origin(folding, instance, birth.origin)
         keep_manifest(instance, birth.manifest)
         born[instance.uuid] = instance
-    known = view.instances_by_uuid(uuid for birth in fact.births for uuid in birth.inputs.values())
+        if birth.numbers:
+            instance.numbers = _json.encode(birth.numbers).decode()
+    same = [birth.same_as for birth in fact.births if birth.same_as is not None]
+    known = view.instances_by_uuid([*same, *(uuid for birth in fact.births for uuid in birth.inputs.values())])
     for birth, instance in zip(fact.births, born.values(), strict=True):
+        if birth.same_as in known:
+            instance.same_as_id = known[birth.same_as].same_root
         read = [row for uuid in birth.inputs.values() if (row := born.get(uuid) or known.get(uuid)) is not None]
         view.add_inputs(instance.id, [(row.ref_id, row.id) for row in read])
         if spreading := [row.id for row in read if row.n_spreading]:

@@ -325,6 +325,52 @@ class TaintNow(Taint, frozen=True):
     refs: tuple[Ref, ...]
 
 
+class TaintLink(NamedTuple):
+    """A taint that an instance has, or had."""
+
+    uuid: str
+    taint_id: str
+    reason: str
+    downstream: bool
+    is_in_force: bool
+
+
+_LINK = Selection(TaintLink, "t", uuid="i.uuid", is_in_force="x.canceled_at IS NULL")
+
+
+class InstanceRows(NamedTuple):
+    """The rows of an instance."""
+
+    #: The uuid of the first instance with the rows, or with all of them and more, before an erasure.
+    first: str
+    n_rows: int | None
+    content_hash: str | None
+    #: The numbers of the author's metadata, as a JSON object.
+    numbers: str | None
+
+
+_ROWS = Selection(InstanceRows, "i", first="coalesce(o.uuid, i.uuid)")
+
+
+class BorrowedInstance(NamedTuple):
+    """An instance of the base in an environment."""
+
+    uuid: str
+    ref: Ref
+    state: InstanceState
+    is_canonical: bool
+    is_removed: bool
+
+
+_BORROWED = Selection(
+    BorrowedInstance,
+    "i",
+    ref="r.ref",
+    is_canonical="r.canonical_id = i.id",
+    is_removed=f"coalesce(i.manifest_state = '{REMOVED}', 1 = 0)",
+)
+
+
 #: Refs of a taint that a list names.
 MAX_OF_TAINT = 3
 _TAINT_NOW = Selection(
@@ -535,6 +581,13 @@ class InstanceQueries(Asking):
             WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         return dict(self._all(sql, Keys(uuids)))
 
+    def rows_of(self, uuids: Iterable[str]) -> dict[str, InstanceRows]:
+        """The facts about the rows of instances, by uuid."""
+        sql = f"""
+            SELECT i.uuid, {_ROWS.columns} FROM {PREFIX}instances i LEFT JOIN {PREFIX}instances o ON o.id = i.same_as_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+        return dict(_ROWS.by(self._all(sql, Keys(uuids))))
+
     def _has_equal_rows(self) -> bool:
         """Most stores have no instance with the rows of an earlier one, which costs a look into an empty index."""
         return bool(self._all(f"SELECT 1 FROM {PREFIX}instances WHERE same_as_id IS NOT NULL LIMIT 1"))
@@ -660,6 +713,22 @@ class InstanceQueries(Asking):
             FROM {_MADE_BY} WHERE i.was_live = 1"""
         ((borrowed, built),) = self._all(sql)
         return int(borrowed), int(built)
+
+    def borrowed(self) -> list[BorrowedInstance]:
+        """The instances of the base. Looks at every instance."""
+        sql = f"""
+            SELECT {_BORROWED.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
+            JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+            WHERE l.owner = '{BORROWED}' ORDER BY i.id"""
+        return _BORROWED.rows(self._all(sql))
+
+    def taint_links(self, uuids: Iterable[str]) -> list[TaintLink]:
+        """The taints that each of `uuids` has, or had."""
+        sql = f"""
+            SELECT {_LINK.columns} FROM {PREFIX}instances i
+            JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY t.id, i.id"""
+        return _LINK.rows(self._all(sql, Keys(uuids)))
 
     def refs_built(self) -> list[Ref]:
         """The refs whose canonical instance has data, and is not one of the base. Looks at every ref."""

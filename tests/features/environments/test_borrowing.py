@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
 from databuild_dagster.features.environments.records import close_in, opened_in, opening_of
-from databuild_dagster.model.commands import BorrowInstances
-from databuild_dagster.model.events import InstancesBorrowed
+from databuild_dagster.model.commands import BorrowInstances, ReplaceFiles
+from databuild_dagster.model.events import InstancesBorrowed, ManifestFact
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.rebuild import rebuild
 from tests.features.environments.conftest import Shop, borrow, coded, of_keys
 from tests.support.orchestrator import Orchestrator
-from tests.support.world import World
+from tests.support.world import COMPLETE, World
 
 LIVE = InstanceState.LIVE
 
@@ -111,6 +113,47 @@ def test_the_environment_sees_the_base_as_of_its_pin(shop: Shop) -> None:
 
     assert branch.uuid("other@x") == before
     assert provided.why_built["other@y"] == "the base had no live instance of it that is good today"
+
+
+def compacted(world: World, ref: str, manifest: ManifestFact = COMPLETE, *, erased: bool = False) -> str:
+    """Put other files in the place of an instance's, perhaps without some rows; the uuid of the new instance."""
+    before = world.uuid(ref)
+    world.handle(ReplaceFiles(ref=Ref(ref), uuid=before, job_run_id=world.ids(), manifest=manifest, erased=erased))
+    return world.uuid(ref)
+
+
+def test_an_input_that_the_base_compacted_is_the_same_input(shop: Shop) -> None:
+    files = compacted(shop.base, "clean@x")
+    branch = shop.branch()
+
+    provided = borrow(branch, "report@x")
+
+    assert "report@x" in provided.live
+    report = branch.queries.instances.get(branch.uuid("report@x"))
+    assert report is not None
+    assert sorted(report.inputs) == sorted([files, branch.uuid("other@x")])
+
+
+def test_an_input_of_which_the_base_erased_rows_is_a_different_one(shop: Shop) -> None:
+    compacted(shop.base, "clean@x", replace(COMPLETE, rows=9), erased=True)
+    branch = shop.branch()
+
+    provided = borrow(branch, "report@x")
+
+    assert provided.why_built["report@x"] == "its input clean@x is not the instance that the base read"
+
+
+def test_a_borrowed_instance_brings_its_content_hash_and_its_numbers(shop: Shop) -> None:
+    shop.base.taint("other@x")
+    hashed = replace(COMPLETE, content_hash="arrow-1:10:2a")
+    shop.base.succeed("other@x", inputs=["raw@x"], manifest=hashed, delay=2.5)
+    branch = shop.branch()
+
+    borrow(branch, "other@x")
+
+    uuid = branch.uuid("other@x")
+    assert branch.queries.instances.rows_of([uuid]) == shop.base.queries.instances.rows_of([uuid])
+    assert branch.queries.canonical.numbers("other", "delay") == {"other@x": 2.5}
 
 
 def test_a_tainted_instance_of_the_base_is_not_borrowed(shop: Shop) -> None:

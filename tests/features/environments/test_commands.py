@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from databuild_dagster import table
 from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.data.home import DB_URL_VARIABLE
+from databuild_dagster.data.read_plan import NothingLive
 from tests.cli.sources import of_pandas
 from tests.support.object_store import S3Server
 from tests.support.project import Project
@@ -158,6 +160,34 @@ def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
     compared = shop.call("env", "diff", DAGSTER_HOME=opened["home"])
     assert (compared.code, str(shop.home) in compared.err, "Traceback" in compared.err) == (2, True, False)
     shop.home.with_name("elsewhere").rename(shop.home)
+
+
+def test_an_environment_follows_its_base_and_is_refreshed(shop: Project, caplog: pytest.LogCaptureFixture) -> None:
+    opened = shop.ask("env", "create", "branch")
+    shop.ask("--env", "branch", "plan", *MON)
+    shop.ask("taint", "clean@mon", "--reason", "wrong rates")
+
+    read = shop.call("--env", "branch", "read", "clean@mon")
+    assert (read.code, "tainted in the base (wrong rates)" in read.err) == (2, True)
+    assert len(shop.ask("--env", "branch", "read", "clean@mon", "--allow-tainted")) == 2
+    with pytest.raises(NothingLive):
+        table("clean", format="arrow", home=opened["home"])
+    shop.ask("--env", "branch", "plan", "side@mon")
+    assert "tainted by the base: wrong rates" in shop.call("--env", "branch", "history", "clean@mon").out
+    shop.build("clean@mon")
+
+    refreshed = shop.call("env", "refresh", DATABUILD_ENV="branch")
+
+    assert (refreshed.code, "1 partition borrowed again" in refreshed.out) == (0, True), refreshed.out
+    assert uuids(shop, "--env", "branch") == uuids(shop)
+    assert shop.ask("env", "refresh", "branch")["borrowed"] == []
+    shop.home.rename(shop.home.with_name("elsewhere"))
+    try:
+        read = shop.call("read", "report@mon", DAGSTER_HOME=opened["home"])
+    finally:
+        shop.home.with_name("elsewhere").rename(shop.home)
+    assert read.code == 0
+    assert caplog.text.count("does not answer") == 1
 
 
 @pytest.mark.databases("postgres")

@@ -1,0 +1,44 @@
+"""What the base of an environment says of instances that are about to be read, also before a tick has followed it (rule 16.8)."""
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from databuild_dagster.data.environment import environment_of
+from databuild_dagster.data.home import DATABASE_NAME, sqlite_url, store_url_of_home
+from databuild_dagster.model.logs import logger
+from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.errors import NewerStore, StoreUnusable
+from databuild_dagster.store.queries.instances import InstanceQueries
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.store import Store
+
+_log = logger(__name__)
+
+
+def wrong_in_base(queries: Queries, uuids: Iterable[str]) -> dict[str, str | None]:
+    """The instances that the base has tainted, with the reason, or whose data it has removed, with None.
+
+    Empty outside an environment, and while the base cannot be asked, which is logged.
+    """
+    home = queries.places.home
+    if home is None or (environment := environment_of(home)) is None:
+        return {}
+    base, asked = Path(environment.base), list(uuids)
+    url, why = store_url_of_home(base), f"it is not in {base}"
+    # To open a store makes it.
+    if url is not None and (url != sqlite_url(base) or (base / DATABASE_NAME).is_file()):
+        try:
+            with closing(Store(url)) as store:
+                of_base = InstanceQueries(store)
+                tainted = of_base.taints_in_force(asked)
+                reasons = {uuid: "; ".join(taint.reason for taint in taints) for uuid, taints in tainted.items()}
+                return reasons | dict.fromkeys(of_base.removed(asked))
+        except (StoreUnusable, NewerStore) as error:
+            why = one_line(error.message)
+    _log.warning(
+        "databuild: the base of the environment %s does not answer, so a taint there is not seen: %s",
+        environment.name,
+        why,
+    )
+    return {}
