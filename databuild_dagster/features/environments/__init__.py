@@ -19,6 +19,9 @@ FEATURE = Feature(
         Command("env diff", "commands:diff", "Compare what an environment built with its base.", "By subject"),
         Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
     ),
+    routes=Column("pages:ROUTES"),
+    pages=Column("pages:PAGES"),
+    marks=Column("pages:MARKS"),
     keeps=Column("keeping:KEEPERS"),
     provides=Column("borrowing:PROVIDERS"),
 )

@@ -8,7 +8,7 @@ from databuild_dagster.data.environment import Environment, environment_of
 from databuild_dagster.data.home import DATABASE_NAME, sqlite_url
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
-from databuild_dagster.features.environments.records import Opening, opened_in, opening_of
+from databuild_dagster.features.environments.records import Opened, Opening, opened_in, opening_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import DatasetRegistered, names_of
 from databuild_dagster.model.refs import Ref
@@ -56,6 +56,10 @@ class Base:
     def _changed(self, why: str) -> BaseChanged:
         return BaseChanged(name=self._environment.name, home=self._environment.base, why=why)
 
+    def environments(self) -> dict[str, Opened]:
+        """The environments of the base by name."""
+        return opened_in(self._store)
+
     @property
     def specs(self) -> dict[str, DatasetSpec]:
         """The datasets that the base had registered at the pin, by asset. Reads every registration until then, once."""
@@ -92,6 +96,13 @@ def base_of(engine: Engine) -> Base | None:
 
     Raises `BaseAway`, `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`.
     """
+    if (base := unchecked_base_of(engine)) is not None:
+        base.check(engine.now())
+    return base
+
+
+def unchecked_base_of(engine: Engine) -> Base | None:
+    """As `base_of`, for a caller that checks the base. Raises `BaseAway`, `BaseChanged`."""
     path = engine.store.path
     environment = None if path is None else environment_of(Path(path).parent)
     if environment is None:
@@ -99,6 +110,4 @@ def base_of(engine: Engine) -> Base | None:
     opening = opening_of(engine.store)
     if opening is None:
         raise BaseChanged(name=environment.name, home=environment.base, why="the opening did not come to its end")
-    base = engine.memory.of((Base, opening.id), lambda: Base(environment, opening))
-    base.check(engine.now())
-    return base
+    return engine.memory.of((Base, opening.id), lambda: Base(environment, opening))

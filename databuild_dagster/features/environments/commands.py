@@ -1,12 +1,11 @@
 """`databuild env create|list|show|diff|drop` (rules 16)."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import click
-import msgspec
 
 from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.cli.options import common, tabular
@@ -21,7 +20,8 @@ from databuild_dagster.features.environments.comparing import DatasetDifference,
 from databuild_dagster.features.environments.environments import DEFAULT_DAYS, Environments
 from databuild_dagster.features.environments.errors import NoEnvironment
 from databuild_dagster.features.environments.records import Opened
-from databuild_dagster.model.records import Column, Time, columns_of
+from databuild_dagster.features.environments.views import EnvironmentState, EnvironmentView
+from databuild_dagster.model.records import columns_of, extended
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.wording import few_of, typed
 
@@ -30,19 +30,11 @@ MAX_SHOWN: Final = 50
 _NAME = click.argument("name", metavar="NAME")
 
 
-class ShownEnvironment(msgspec.Struct, frozen=True):
-    """An environment; `borrowed` and `built` are None where it was not opened to its end."""
+class ShownEnvironment(EnvironmentView, frozen=True):
+    """An environment with its places."""
 
-    name: Annotated[str, Column()]
-    opened_at: Annotated[Time, Column("opened")]
-    keep_until: Annotated[Time, Column()]
-    opened_by: Annotated[str, Column()]
-    borrowed: Annotated[int | None, Column()]
-    built: Annotated[int | None, Column()]
-    pin: int
     home: str
     root: str
-    is_closing: bool
 
 
 @click.command()
@@ -69,7 +61,8 @@ def create(name: str, root: Path | None, days: float, as_json: bool) -> None:
     environments = Environments(base, recorded_engine)
     opened = environments.create(name, root=root, days=days)
     sentence = f"Opened environment {name}, until {when(opened.keep_until)}. Build in it: databuild --env {typed(name)} build REFS"
-    answer(_shown(environments, opened), sentence, as_json=as_json)
+    (shown,) = _shown(environments, {name: opened})
+    answer(shown, sentence, as_json=as_json)
 
 
 @click.command("list")
@@ -77,7 +70,7 @@ def create(name: str, root: Path | None, days: float, as_json: bool) -> None:
 def list_environments(as_json: bool) -> None:
     """List the environments of this build state."""
     environments = _environments()
-    shown = [_shown(environments, opened) for opened in environments.opened().values()]
+    shown = _shown(environments, environments.opened())
     listing(shown, columns_of(ShownEnvironment), empty="There is no environment.", as_json=as_json)
 
 
@@ -98,7 +91,7 @@ def show(name: str | None, as_json: bool) -> None:
         name = environment.name
     if (opened := found.get(name)) is None:
         raise NoEnvironment(name=name, names=list(found))
-    shown = _shown(environments, opened)
+    (shown,) = _shown(environments, {name: opened})
     if as_json:
         emit(shown)
         return
@@ -108,10 +101,12 @@ def show(name: str | None, as_json: bool) -> None:
     click.echo(f"It sees event {opened.pin} of its base. Its home is {opened.home}, and its data is in {opened.root}.")
     if opened.is_closing:
         click.echo(f"It is being removed; `databuild env drop {typed(name)}` removes the rest.")
-    elif shown.borrowed is None:
+    elif shown.state is EnvironmentState.OPENING:
         click.echo(f"It was not opened to its end; `databuild env create {typed(name)}` continues.")
-    else:
-        click.echo(f"It has borrowed {count(shown.borrowed, 'instance')} and built {shown.built}.")
+    if shown.borrowed is not None:
+        click.echo(
+            f"It has borrowed {count(shown.borrowed, 'instance')} and built {shown.built} ({shown.bytes:,} bytes)."
+        )
 
 
 @click.command()
@@ -164,20 +159,9 @@ def _environments() -> Environments:
     return Environments(base, recorded_engine)
 
 
-def _shown(environments: Environments, opened: Opened) -> ShownEnvironment:
-    borrowed, built = environments.figures(opened) or (None, None)
-    return ShownEnvironment(
-        name=opened.name,
-        opened_at=Time(opened.opened_at),
-        keep_until=Time(opened.keep_until),
-        opened_by=opened.opened_by,
-        borrowed=borrowed,
-        built=built,
-        pin=opened.pin,
-        home=opened.home,
-        root=opened.root,
-        is_closing=opened.is_closing,
-    )
+def _shown(environments: Environments, opened: Mapping[str, Opened]) -> list[ShownEnvironment]:
+    views = environments.views(opened)
+    return [extended(ShownEnvironment, views[name], home=one.home, root=one.root) for name, one in opened.items()]
 
 
 def _print_difference(found: EnvironmentDifference, *, markdown: bool) -> None:

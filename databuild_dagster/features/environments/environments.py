@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,7 @@ from databuild_dagster.features.environments.records import (
     opening_of,
     record_opening,
 )
+from databuild_dagster.features.environments.views import EnvironmentFigures, EnvironmentView, figures_of, views_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -58,10 +59,10 @@ class Environments:
         with self._engine_of(self.base) as engine:
             return opened_in(engine.store)
 
-    def figures(self, opened: Opened) -> tuple[int, int] | None:
-        """The numbers of borrowed and built instances; None for an environment that was not opened to its end."""
-        with self._own_engine(opened) as engine:
-            return None if engine is None else engine.queries.instances.n_borrowed_and_built()
+    def views(self, opened: Mapping[str, Opened]) -> dict[str, EnvironmentView]:
+        """Environments with what each has borrowed and built. Looks at every instance of them."""
+        with self._engine_of(self.base) as engine:
+            return views_of(opened, engine.queries, engine.now(), EnvironmentFigures())
 
     @contextmanager
     def both(self, name: str) -> Iterator[tuple[Engine, Engine]]:
@@ -111,7 +112,7 @@ class Environments:
                 opened = self._record(engine, name, root or place, days)
             elif opened.is_closing:
                 raise EnvironmentClosing(name=name)
-            elif self.figures(opened) is not None or (root is not None and str(root) != opened.root):
+            elif figures_of(opened) is not None or (root is not None and str(root) != opened.root):
                 raise EnvironmentExists(name=name)
             # A store of an older version has no id.
             store_id, fingerprint = engine.store.identity().id or "", engine.queries.events.fingerprint(opened.pin)

@@ -19,6 +19,7 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.features.environments import errors
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.records import close_in, opened_in
+from databuild_dagster.features.environments.views import figures_of
 from databuild_dagster.warehouse.layout import Warehouse
 from tests.features.environments.conftest import Shop, borrow
 from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
@@ -31,7 +32,7 @@ def test_an_environment_has_a_home_and_a_root_beside_its_base(shop: Shop) -> Non
     assert (opened.home, opened.root) == (str(folder / "home"), str(folder / "data"))
     assert warehouse_of_home(Path(opened.home)) == opened.root
     assert shop.environments.opened() == {"branch": opened}
-    assert shop.environments.figures(opened) == (0, 0)
+    assert figures_of(opened) == (0, 0, 0)
 
 
 def test_a_root_may_be_named(shop: Shop, tmp_path: Path) -> None:
@@ -253,12 +254,12 @@ def test_a_command_that_was_killed_anywhere_is_repeated(shop: Shop, command: str
             found = shop.environments.opened().get("branch")
             if command == "drop" and found is not None:
                 shop.environments.drop("branch")
-            if command == "create" and (found is None or shop.environments.figures(found) is None):
+            if command == "create" and (found is None or figures_of(found) is None):
                 shop.environments.create("branch")
         found = shop.environments.opened().get("branch")
         if command == "create":
             assert found is not None
-            assert shop.environments.figures(found) == (0, 0)
+            assert figures_of(found) == (0, 0, 0)
             assert environment_of(Path(found.home)) is not None
             shop.environments.drop("branch")
         else:
