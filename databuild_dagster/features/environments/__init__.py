@@ -19,6 +19,7 @@ FEATURE = Feature(
         Command("env diff", "commands:diff", "Compare what an environment built with its base.", "By subject"),
         Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
     ),
+    duties=Column("announcing:DUTIES"),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),
     marks=Column("pages:MARKS"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
+from databuild_dagster.bindings.registry.instance import open_instance
 from tests.cli.sources import of_pandas
 from tests.support.project import Project
 
@@ -140,3 +142,17 @@ def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
     compared = shop.call("env", "diff", DAGSTER_HOME=opened["home"])
     assert (compared.code, str(shop.home) in compared.err, "Traceback" in compared.err) == (2, True, False)
     shop.home.with_name("elsewhere").rename(shop.home)
+
+
+def test_a_build_shows_in_dagster_what_it_and_a_plan_borrowed(shop: Project) -> None:
+    opened = shop.ask("env", "create", "branch")
+    shop.ask("--env", "branch", "plan", "side@mon")
+
+    shop.ask("--env", "branch", "build", "report@mon")
+
+    with open_instance(Path(opened["home"])) as instance:
+        shown = {
+            asset: instance.get_materialized_partitions(dg.AssetKey(asset))
+            for asset in ("raw", "clean", "other", "side")
+        }
+    assert all(keys == {"mon"} for keys in shown.values()), shown
