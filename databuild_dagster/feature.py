@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from databuild_dagster.engine.ports import Provider
     from databuild_dagster.store.invariants import Invariant
     from databuild_dagster.web.action import Action
-    from databuild_dagster.web.routes import ApiRoute, Page, Probe
+    from databuild_dagster.web.routes import ApiRoute, MakeMark, Page, Probe
 
 T = TypeVar("T", covariant=True)
 
@@ -112,6 +112,8 @@ class Feature:
     pages: Column[Page] = _NONE
     probes: Column[Probe] = _NONE
     actions: Column[Action] = _NONE
+    #: Lines on every page about the build state that the pages show.
+    marks: Column[MakeMark] = _NONE
     #: Reasons why `gc` keeps the data of an instance.
     keeps: Column[OpenKeeper] = _NONE
     #: Instances of refs without a build: adopted, borrowed, returned.

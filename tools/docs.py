@@ -51,6 +51,7 @@ _RECORDS_OF = {
     "features.lots.gap_ranges": "GapsOfDataset",
     "features.lots.commands.lot": "LotsOfDataset ListedLot",
     "features.lots.arc_shapes": "ShownArcLot",
+    "features.environments.commands": "ShownEnvironment",
     "features.environments.comparing": "EnvironmentDifference",
     "features.erase.commands": "ShownSurvey ShownReceipt",
     "features.operations.shapes": "ShownOperation CanceledOperation",

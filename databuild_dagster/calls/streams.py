@@ -1,4 +1,4 @@
-"""What a person reads while assets run in this process, and where that which others print goes meanwhile (rules 15)."""
+"""What a person reads, also while assets run in this process, and where that which others print goes meanwhile (rules 15)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from databuild_dagster.model.wording import in_environment
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,6 +21,30 @@ if TYPE_CHECKING:
 _log = logging.getLogger("databuild_dagster")
 #: The terminal, while stdout and stderr go to a file.
 _screens: list[Console] = []
+#: The environment of the option --env: the shell does not know it.
+_environment: str | None = None
+
+
+def print_for(environment: str | None) -> None:
+    """Let the commands in what this process prints from now on name an environment; None for those of its shell."""
+    global _environment
+    _environment = environment
+
+
+@contextmanager
+def printing_data() -> Iterator[None]:
+    """Print texts as they are within: rows are no messages of ours."""
+    global _environment
+    environment, _environment = _environment, None
+    try:
+        yield
+    finally:
+        _environment = environment
+
+
+def printed(text: str) -> str:
+    """A text as people get it; JSON is for programs, and stays as it is."""
+    return text if _environment is None or text.startswith(("{", "[", '"')) else in_environment(text, _environment)
 
 
 @contextmanager
@@ -57,7 +83,7 @@ def screen() -> Console:
 def say(text: str) -> None:
     """A line on stderr, or on the terminal while stderr goes to a file."""
     if _screens:
-        _screens[-1].print(text, markup=False, highlight=False, soft_wrap=True)
+        _screens[-1].print(printed(text), markup=False, highlight=False, soft_wrap=True)
     else:
         click.echo(text, err=True)
 

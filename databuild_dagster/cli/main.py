@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from databuild_dagster.bindings.local.interrupts import Stopped, heed_no_more_interrupts
+from databuild_dagster.calls.streams import print_for
 from databuild_dagster.cli.groups import Branch, Leaf, Sections, TableGroup, inserted, with_synonym
 from databuild_dagster.cli.process import (
     AWAY,
@@ -159,6 +160,7 @@ def cli(environment: str | None) -> None:
         raise click.UsageError("--env names no environment; leave it out to work on the base.")
     if environment is not None:
         os.environ[ENVIRONMENT_VARIABLE] = environment
+    print_for(environment)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 
+from databuild_dagster.calls.streams import printed
+
 #: Something wanted failed, or a check found something.
 FAILED = 1
 #: Refused, or bad usage.
@@ -45,14 +47,15 @@ class OutputLost(OSError):
 
 
 class _Stream(io.TextIOWrapper):
-    """stdout or stderr, which is /dev/null after its first error. That of stdout is raised as `OutputLost`.
+    """stdout or stderr, whose commands can be typed where they are read. It is /dev/null after its first error; that of stdout is
+    raised as `OutputLost`.
 
     A build does not end because a line of its progress is lost.
     """
 
     def write(self, text: str, /) -> int:
         try:
-            return super().write(text)
+            return super().write(printed(text))
         except OSError as error:
             self._end(error)
             return len(text)

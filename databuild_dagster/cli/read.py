@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from databuild_dagster.calls.cells import plain
+from databuild_dagster.calls.streams import printing_data
 from databuild_dagster.cli.known_refs import why_not
 from databuild_dagster.cli.options import Count, Selection, as_of, moment, one_by_one, selection, tabular
 from databuild_dagster.cli.output import count, emit, table
@@ -51,7 +52,8 @@ def _print(ref: Ref, one: Readable, where: str | None, limit: int | None, *, as_
         emit(plain(rows))
         return
     empty = "No row was asked for." if limit == 0 else f"{ref} has no rows."
-    table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=empty, of_ours=False)
+    with printing_data():
+        table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=empty, of_ours=False)
 
 
 def _matching(one: Readable, where: str, limit: int | None) -> Any:

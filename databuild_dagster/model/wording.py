@@ -18,6 +18,8 @@ MAX_VALUE = 1_200
 MAX_DIGITS = 40
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COMMAND = re.compile(r"(`databuild [^`]*`)")
+#: The beginning of a command that a text prints to copy: between backticks, or at the end, behind a colon. `env` works on the base.
+_COPIED = re.compile(r"(?:(?<=`)|(?<=: ))databuild (?=[a-z]|…)(?!env )")
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
 #: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970 UTC: no program can show a time beyond them.
 FIRST_TIME = -62_135_596_800.0
@@ -55,6 +57,11 @@ def filled(template: str, facts: Mapping[str, Any]) -> str:
     """A template with its facts, which are `typed` within a command between backticks."""
     parts = _COMMAND.split(template)
     return "".join(part.format_map(_Typed(facts) if place % 2 else facts) for place, part in enumerate(parts))
+
+
+def in_environment(text: str, name: str) -> str:
+    """A text whose commands work in an environment, wherever they are typed."""
+    return _COPIED.sub(lambda _: f"databuild --env {typed(name)} ", text)
 
 
 def mid_sentence(sentence: str) -> str:

@@ -3,7 +3,7 @@
 A page of the core links to a page of a feature only if that page exists (`has_page` in templates).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -54,10 +54,12 @@ class Pages:
             self.urls,
             folders=list(dict.fromkeys(page.folder for page in pages() if page.folder is not None)),
             takes_away={action.name for action in actions() if action.takes_away},
+            named=None if (served := state.environment) is None else served.name,
         )
-        self._environment.globals.update(
-            counted=counted, may_act=not is_read_only, has_page=_has_page, navigation=navigation(), n_shown=N_SHOWN
-        )
+        self._environment.globals.update(counted=counted, may_act=not is_read_only, has_page=_has_page, n_shown=N_SHOWN)
+        self._state = state
+        #: Of the last page: a template that is no page asks the build state nothing, which may be in trouble.
+        self._frame: dict[str, Any] = {"marks": [], "navigation": navigation()}
 
     def render(self, page: Page, values: dict[str, Any], query: str, done: str | None = None) -> str:
         """The HTML of a page, with the events of the command that led there. Raises what the API raises."""
@@ -68,16 +70,24 @@ class Pages:
         here = page.path + (f"?{query}" if query else "")
         events = [] if done is None else self._ask("command", id=done)
         in_words = None if done is None else _done_in_words(done)
-        return template.render(head=head, path=page.path, here=here, done=events, done_in_words=in_words, **shown)
+        self._frame = self._frame_now()
+        found = self._frame | shown
+        return template.render(head=head, path=page.path, here=here, done=events, done_in_words=in_words, **found)
 
     def render_template(self, file: str, /, **shown: Any) -> str:
         """The HTML of a template that is no page of the table, and does not follow the log."""
         template = self._environment.get_template(file)
-        return template.render(head={"seq": 0, "at": None}, path="", here="/", done=[], **shown)
+        return template.render(head={"seq": 0, "at": None}, path="", here="/", done=[], **self._frame, **shown)
 
     def render_error(self, error: Mapping[str, str], status: int) -> str:
         """The HTML of an error."""
         return self.render_template("error.html", error=error, status=int(status))
+
+    def _frame_now(self) -> dict[str, Any]:
+        """The marks and the navigation of this build state, for every page."""
+        made = [make(self._state) for make in rows(lambda feature: feature.marks)]
+        entries = [entry for entry in navigation() if entry.is_offered(self._state)]
+        return {"marks": [mark for mark in made if mark is not None], "navigation": entries}
 
 
 class _Answers:
@@ -269,9 +279,11 @@ class Entry(NamedTuple):
     title: str
     path: str
     marked_for: frozenset[str]
+    is_offered: Callable[[State], bool]
 
 
-def navigation() -> list[Entry]:
+@cache
+def navigation() -> Sequence[Entry]:
     """The entries of the navigation in their order."""
     with_entry = [page for page in pages() if page.entry]
     ordered: list[Page] = []
@@ -280,4 +292,4 @@ def navigation() -> list[Entry]:
             ordered += [page, *(other for other in with_entry if other.entry_after == page.path)]
     ordered += [page for page in with_entry if page not in ordered]
     below = {page.path: {page.path, *(other.path for other in pages() if other.below == page.path)} for page in ordered}
-    return [Entry(page.entry, page.path, frozenset(below[page.path])) for page in ordered]
+    return [Entry(page.entry, page.path, frozenset(below[page.path]), page.is_offered) for page in ordered]

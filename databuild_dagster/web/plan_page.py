@@ -133,7 +133,7 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 def _command(question: PlanQuestion, refs: str, on: Mapping[str, bool]) -> str:
     """The same question on the command line."""
     options = "".join(f" --{name}" for name, is_on in on.items() if is_on)
-    return f"{question.command}{options} {typed(*names_in(refs))}"
+    return f"{question.command.removeprefix('databuild ')}{options} {typed(*names_in(refs))}"
 
 
 def drawn(stages: Sequence[dict[str, Any]]) -> Drawing:

@@ -21,7 +21,7 @@ from databuild_dagster.model.logs import logger
 from databuild_dagster.store.errors import HeartbeatsUnusable, StoreBusy, StoreDamaged, StoreSilent, StoreUnusable
 
 #: Facts of errors that are the place of a file or of a database.
-_PLACES: Final = {"url", "path", "root", "folder"}
+_PLACES: Final = {"url", "path", "root", "folder", "home"}
 
 
 def names_a_place(error: Exception) -> bool:
@@ -194,6 +194,10 @@ class NoTable(NoAnswer):
     """The build state can be used, but the published table cannot ({kind})."""
 
 
+class NoBase(NoAnswer):
+    """The build state of this environment can be used, but its base cannot ({kind})."""
+
+
 class NoSpark(NoAnswer):
     """The build state can be used, but Spark cannot ({kind})."""
 
@@ -206,6 +210,7 @@ _IN_TROUBLE = {
     "data": NoWarehouse,
     "spark": NoSpark,
     "clean": NoWarehouse,
+    "environments": NoBase,
     "erase": NoWarehouse,
     "lots": NoWarehouse,
     "migrate": NoBuildState,

@@ -21,7 +21,7 @@ from databuild_dagster.calls.calendar import MARKS
 from databuild_dagster.engine.why.alike import alike_causes
 from databuild_dagster.engine.why.explain import Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.model.wording import few_of, state_in_words, typed
+from databuild_dagster.model.wording import few_of, in_environment, state_in_words, typed
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES
@@ -85,6 +85,10 @@ _MARK_OF_STATE: Final = {
     # Of a lot of an arc, an operation and a delegation.
     "complete": "live",
     "running": "building",
+    # Of an environment.
+    "opening": "building",
+    "open": "live",
+    "closing": "waiting",
     "partial": "partial",
     "success": "live",
     "failed": "failed",
@@ -161,10 +165,13 @@ class Urls:
         )
 
 
-def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Collection[str] = ()) -> Environment:
+def make_environment(
+    urls: Urls, *, folders: Iterable[Path] = (), takes_away: Collection[str] = (), named: str | None = None
+) -> Environment:
     """The environment of the templates; a misspelled name raises.
 
-    `folders` are the features' template folders, and `takes_away` the names of actions whose buttons are red.
+    `folders` are the features' template folders, and `takes_away` the names of actions whose buttons are red. `named` is the
+    environment whose build state the pages show: commands on them name it, because nobody knows where they are typed.
     """
     environment = Environment(
         loader=FileSystemLoader([TEMPLATES, *folders]),
@@ -181,6 +188,7 @@ def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Co
         few_of=few_of,
         now=now,
         takes_away=takes_away,
+        databuild="databuild" if named is None else f"databuild --env {named}",
     )
     environment.filters.update(
         ago=ago,
@@ -190,7 +198,7 @@ def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Co
         n=with_commas,
         up_to=up_to,
         short=short_id,
-        sentence=sentence,
+        sentence=sentence if named is None else lambda text: sentence(in_environment(text, named)),
         brief=brief,
         typed=typed,
         words=state_in_words,

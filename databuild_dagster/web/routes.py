@@ -77,6 +77,21 @@ class Page:
     below: str = ""
     #: The folder of its template, for a page of a feature.
     folder: Path | None = None
+    #: Whether the build state has something for it; without that the navigation leaves it out.
+    is_offered: Callable[[State], bool] = lambda state: True
+
+
+class Mark(NamedTuple):
+    """A line on every page about the build state that the pages show: a link, words, and a time."""
+
+    title: str
+    path: str
+    words: str
+    at: str | None
+
+
+#: The mark of a build state; None for a state without it.
+MakeMark = Callable[["State"], Mark | None]
 
 
 class Probe(NamedTuple):

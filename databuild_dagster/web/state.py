@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.data.environment import Environment, environment_of
 from databuild_dagster.data.read_plan import Moment, moment_of, store_at
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.errors import DatabuildError, Refused
@@ -100,6 +101,12 @@ class State:
     def of_instance(cls, instance: Any) -> State:
         """The build state beside a Dagster instance."""
         return cls(partial(engine_for, instance), instance)
+
+    @cached_property
+    def environment(self) -> Environment | None:
+        """The environment whose build state it is; None for a base."""
+        home = getattr(self._instance, "root_directory", None)
+        return None if home is None else environment_of(home)
 
     @property
     def engine(self) -> Engine:

@@ -7,9 +7,11 @@ like a notation or an option, as the code writes them; the real parser takes the
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +20,10 @@ import click
 import pytest
 
 import databuild_dagster
-from databuild_dagster.cli.main import cli
-from databuild_dagster.model.wording import filled, typed
+from databuild_dagster.calls.streams import print_for, printing_data, say
+from databuild_dagster.cli.main import cli, run
+from databuild_dagster.cli.process import guard_streams
+from databuild_dagster.model.wording import filled, in_environment, typed
 from tests.support.command_lines import HORRORS, commands, parsed, why_not_typed
 
 ROOT = Path(databuild_dagster.__file__).parent
@@ -116,9 +120,12 @@ TEMPLATES = sorted(ROOT.rglob("templates/**/*.html"))
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_each_command_of_a_page_is_quoted_and_can_be_typed(path: Path) -> None:
-    found = re.findall(r"<code>databuild ([^<]+)</code>", path.read_text())
+    text = path.read_text()
+    found = re.findall(r"<code>(?:{{ databuild }}|databuild(?= env )) ([^<]+)</code>", text)
 
-    assert path.read_text().count("databuild ") >= len(found)
+    assert re.search("<code>databuild (?!env )", text) is None, "the page of an environment names it"
+    # That of the page Plan, which `typed` has made.
+    found = [command for command in found if command != "{{ command }}"]
     assert [
         field for command in found for field in re.findall(r"\{\{ (.*?) \}\}", command) if not field.endswith("|typed")
     ] == []
@@ -192,3 +199,63 @@ def test_a_name_in_a_command_is_read_back_by_shell_and_parser(name: str) -> None
     assert by_template.startswith(f"See {name}, then `databuild retry")
     command = by_template.removeprefix(f"See {name}, then `databuild ").removesuffix("`.")
     assert parsed(shlex.split(command)).params["refs"] == (name,)
+
+
+def test_each_command_of_the_source_is_printed_in_a_form_that_gets_the_option_env() -> None:
+    found = [
+        (text.place, command)
+        for text in source_texts()
+        for command in printed_in(text.text)
+        if "`" in text.text and not command.startswith(("env ", "--"))
+        if f"databuild --env x {command}" not in in_environment(text.text, "x")
+    ]
+
+    assert found == []
+
+
+def printed_by(act: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines on stdout, then those on stderr, of a process that does so."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, (tmp_path / name).open("w"))
+    guard_streams()
+    try:
+        act()
+    finally:
+        print_for(None)
+        sys.stdout.close()
+        sys.stderr.close()
+        monkeypatch.undo()
+    return [*(tmp_path / "stdout").read_text().splitlines(), *(tmp_path / "stderr").read_text().splitlines()]
+
+
+def test_a_command_names_the_environment_of_the_option_in_all_but_json_and_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def act() -> None:
+        print_for("x")
+        click.echo("`databuild status` shows it")
+        click.echo(json.dumps({"hint": "`databuild status`"}))
+        with printing_data():
+            click.echo("`databuild status`")
+        say("To continue: databuild build a")
+
+    assert printed_by(act, tmp_path, monkeypatch) == [
+        "`databuild --env x status` shows it",
+        '{"hint": "`databuild status`"}',
+        "`databuild status`",
+        "To continue: databuild --env x build a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "command"), [(["--env", "x"], "databuild --env x show --help"), ([], "databuild show --help")]
+)
+def test_a_hint_names_the_environment_of_the_option_alone(
+    options: list[str], command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell knows that of DATABUILD_ENV."""
+    monkeypatch.setenv("DATABUILD_ENV", "x")
+
+    (line,) = printed_by(lambda: run([*options, "show", "--nope"]), tmp_path, monkeypatch)
+
+    assert f"`{command}` shows how to use it" in line

@@ -192,6 +192,7 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
         f"/partition?ref={BEHIND}",
         "/numbers?dataset=orders",
         "/taints",
+        "/environments",
         f"/search?q={quote(MARKED)}",
         f"/lineage?instance={live}",
         f"/lineage?instance={live}&as_of={dagster.queries.events.head().seq - 1}",

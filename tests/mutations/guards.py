@@ -2640,7 +2640,7 @@ GUARDS = (
         "a logger that raises loses the events of its batch",
         "6.9",
         "bindings/adapter/event_batches.py",
-        "context.instance._event_buffer.pop(batch_id, ()):",
+        "instance._event_buffer.pop(batch_id, ()):",
         "():",
         (f"{EVENT_BATCHES}::test_a_logger_that_raises_within_a_batch_loses_none_of_the_events_until_then",),
     ),
@@ -2677,5 +2677,21 @@ GUARDS = (
         (
             "tests/features/environments/test_borrowing.py::test_an_input_of_which_the_base_erased_rows_is_a_different_one",
         ),
+    ),
+    Guard(
+        "what is borrowed is materialized again after a kill",
+        "16.10",
+        "features/environments/announcing.py",
+        " if versions.get(event.partition) != (event.tags or {})[DATA_VERSION_TAG]]",
+        "]",
+        ("tests/features/environments/test_announcing.py::test_a_batch_that_was_stored_before_a_kill_is_not_repeated",),
+    ),
+    Guard(
+        "a borrowed input starts builds",
+        "16.10",
+        "bindings/authoring/automation.py",
+        "dg.AutomationCondition.newly_updated() & ~borrowed)",
+        "dg.AutomationCondition.newly_updated())",
+        ("tests/bindings/authoring/test_automation.py::test_a_borrowed_input_of_an_environment_is_no_update",),
     ),
 )

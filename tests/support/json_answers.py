@@ -139,6 +139,7 @@ def _commands(world: PagesWorld) -> Iterator[tuple[str, ...]]:
         ("operation", "list"),
         ("operation", "list", "--all"),
         ("operation", "show", "orders.write.1"),
+        ("env", "list"),
         ("gc",),
         ("spark",),
         ("status", "--locations"),

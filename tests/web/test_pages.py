@@ -58,6 +58,7 @@ def paths(world: PagesWorld) -> list[str]:
         f"/receipt?instance={second.uuid}",
         "/sample?ref=shown",
         f"/lineage?instance={world.uuid('revenue@2023-01-01')}&unfold=orders",
+        "/environments",
         "/taints",
         "/search",
         f"/search?q={quote(MARKUP)}",

@@ -71,6 +71,7 @@ try:
     from dagster._core.execution.api import create_execution_plan, execute_run_iterator
     from dagster._core.execution.plan.active import ActiveExecution
     from dagster._core.instance import DynamicPartitionsStore
+    from dagster._core.instance.utils import RUNLESS_JOB_NAME, RUNLESS_RUN_ID
     from dagster._core.storage.asset_value_loader import AssetValueLoader
     from dagster._core.storage.compute_log_manager import CapturedLogContext
     from dagster._core.storage.tags import (

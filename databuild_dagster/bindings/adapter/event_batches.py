@@ -1,4 +1,4 @@
-"""The materializations and observations of a step, stored in batches.
+"""The materializations and observations of a step, or of no run, stored in batches.
 
 Dagster has a buffer for the events of a batch (`DAGSTER_EVENT_BATCH_SIZE`), which calls `store_event_batch` of its storage. The
 storage of PostgreSQL has an insert with many rows there. That of SQLite stores one event after the other, so it gets a method here.
@@ -8,9 +8,9 @@ A step holds no event back: the batch is stored before the step yields the first
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dagster import (
     AssetExecutionContext,
@@ -18,12 +18,16 @@ from dagster import (
     AssetMaterialization,
     AssetObservation,
     DagsterEventType,
+    DagsterInstance,
     EventLogEntry,
 )
 
 from databuild_dagster.bindings.adapter.dagster_private import (
+    RUNLESS_JOB_NAME,
+    RUNLESS_RUN_ID,
     DagsterEvent,
     DagsterEventBatchMetadata,
+    StepMaterializationData,
     generate_event_batch_id,
 )
 from databuild_dagster.bindings.adapter.dagster_storage import (
@@ -31,6 +35,9 @@ from databuild_dagster.bindings.adapter.dagster_storage import (
     SqlEventLogStorageTable,
     SqliteEventLogStorage,
 )
+
+AnyAssetEvent = TypeVar("AnyAssetEvent", AssetMaterialization, AssetMaterialization | AssetObservation)
+Stored = TypeVar("Stored")
 
 #: The events of a larger batch are stored in several.
 MAX_EVENTS: Final = 500
@@ -54,30 +61,51 @@ def log_asset_events(
 
     An interrupt waits until all are stored: the engine has recorded their instances already.
     """
+    step = context.op_execution_context.get_step_execution_context()
+
+    def log(event: AssetMaterialization | AssetObservation, batch: DagsterEventBatchMetadata) -> DagsterEvent:
+        if isinstance(event, AssetMaterialization):
+            return DagsterEvent.asset_materialization(step, event, batch)
+        return DagsterEvent.asset_observation(step, event, batch)
+
+    return _in_batches(context.instance, events, log)
+
+
+def report_materializations(instance: DagsterInstance, events: Sequence[AssetMaterialization]) -> None:
+    """Store materializations that belong to no run, as `report_runless_asset_event` does with each."""
+
+    def report(event: AssetMaterialization, batch: DagsterEventBatchMetadata) -> None:
+        kind, data = DagsterEventType.ASSET_MATERIALIZATION.value, StepMaterializationData(event)
+        runless = DagsterEvent(kind, job_name=RUNLESS_JOB_NAME, event_specific_data=data)
+        instance.report_dagster_event(runless, run_id=RUNLESS_RUN_ID, batch_metadata=batch)
+
+    _in_batches(instance, events, report)
+
+
+def _in_batches(
+    instance: DagsterInstance,
+    events: Sequence[AnyAssetEvent],
+    store: Callable[[AnyAssetEvent, DagsterEventBatchMetadata], Stored],
+) -> list[Stored]:
     if _CAN_BATCH:
         SqliteEventLogStorage.store_event_batch = _store_event_batch  # type: ignore[assignment,method-assign]
     os.environ.setdefault(_SIZE, str(MAX_EVENTS))
-    step = context.op_execution_context.get_step_execution_context()
     # The storage of PostgreSQL keeps the last materialization of one asset in a batch.
-    by_asset: dict[AssetKey, list[AssetMaterialization | AssetObservation]] = {}
+    by_asset: dict[AssetKey, list[AnyAssetEvent]] = {}
     for event in events:
         by_asset.setdefault(event.asset_key, []).append(event)
-    logged = []
+    stored = []
     with _interrupts_held_back():
         for of_asset in by_asset.values():
             batch_id = generate_event_batch_id()  # type: ignore[no-untyped-call]
             try:
                 for number, event in enumerate(of_asset, start=1):
-                    batch = DagsterEventBatchMetadata(batch_id, is_end=number == len(of_asset))
-                    if isinstance(event, AssetMaterialization):
-                        logged.append(DagsterEvent.asset_materialization(step, event, batch))
-                    else:
-                        logged.append(DagsterEvent.asset_observation(step, event, batch))
+                    stored.append(store(event, DagsterEventBatchMetadata(batch_id, is_end=number == len(of_asset))))
             finally:
                 # A logger of the user may raise before the end of the batch.
-                for entry in context.instance._event_buffer.pop(batch_id, ()):
-                    context.instance.handle_new_event(entry)
-    return logged
+                for entry in instance._event_buffer.pop(batch_id, ()):
+                    instance.handle_new_event(entry)
+    return stored
 
 
 @contextmanager

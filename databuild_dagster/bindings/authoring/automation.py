@@ -20,6 +20,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.adapter.keys import asset_text, specs_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.data.environment import is_in_environment
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
@@ -140,9 +141,14 @@ def eager() -> BuiltinAutomationCondition[Any]:
 
     Requests a partition of the latest time window that became schedulable, or whose inputs were updated, since its last
     request; a new taint counts. Never requests a partition that is live, leased, wanted or failed, or has an input that
-    is not live.
+    is not live. In an environment a borrowed input is no update (rule 16.10).
     """
-    trigger: dg.AutomationCondition[Any] = schedulable().newly_true() | dg.AutomationCondition.any_deps_updated()
+    updated: dg.AutomationCondition[Any] = dg.AutomationCondition.any_deps_updated()
+    if is_in_environment():
+        # Elsewhere the condition keeps its form: Dagster forgets what it has seen of a condition that changes.
+        borrowed = StoreCondition("borrowed", "Its instance is that of the base", _borrowed)
+        updated = updated.replace("newly_updated", dg.AutomationCondition.newly_updated() & ~borrowed)
+    trigger: dg.AutomationCondition[Any] = schedulable().newly_true() | updated
     return _when_unclaimed(trigger.since_last_handled()).with_label("databuild_eager")
 
 
@@ -222,6 +228,11 @@ def _where(holds: Callable[[Standing], bool]) -> _Which:
         return {ref for ref, standing in standings.items() if holds(standing)}
 
     return which
+
+
+def _borrowed(engine: Engine, refs: Sequence[Ref]) -> set[Ref]:
+    refs_of = {one.uuid: ref for ref, one in engine.queries.canonical.of(refs).items() if one.uuid is not None}
+    return {refs_of[uuid] for uuid in engine.queries.instances.borrowed_of(refs_of)}
 
 
 def _stale(engine: Engine, refs: Sequence[Ref]) -> set[Ref]:

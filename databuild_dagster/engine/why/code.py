@@ -47,7 +47,7 @@ class OtherCode(msgspec.Struct, frozen=True):
         if self.partitions:
             built = "may have built" if self.unknown else "built"
             why = f": {few_of(self.changes)}" if self.changes else ""
-            again = f"databuild build --fresh {typed(self.asset)} builds again"
+            again = f"`databuild build --fresh {typed(self.asset)}` builds again"
             said.append(f"other code {built} {counted(self.partitions, 'live partition')}{why}; {again}")
         if self.unknown:
             said.append(f"its code is unknown, because {few_of(self.unknown)}; a code_version names it")

@@ -20,6 +20,10 @@ FEATURE = Feature(
         Command("env refresh", "commands:refresh", "Bring an environment to the present of its base.", "By subject"),
         Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
     ),
+    duties=Column("announcing:DUTIES"),
+    routes=Column("pages:ROUTES"),
+    pages=Column("pages:PAGES"),
+    marks=Column("pages:MARKS"),
     keeps=Column("keeping:KEEPERS"),
     provides=Column("borrowing:PROVIDERS"),
 )

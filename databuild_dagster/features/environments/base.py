@@ -12,7 +12,7 @@ from databuild_dagster.data.environment import Environment, environment_of
 from databuild_dagster.data.home import DATABASE_NAME, sqlite_url, store_url_of_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
-from databuild_dagster.features.environments.records import Opening, opened_in, opening_of
+from databuild_dagster.features.environments.records import Opened, Opening, opened_in, opening_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import DatasetRegistered, ManifestRemoved, names_of
 from databuild_dagster.model.refs import Ref
@@ -59,7 +59,7 @@ class _BaseStore(Store):
         self.database.max_at_rest = 1
 
     def _create(self, connection: Connection) -> None:
-        raise BaseAway(name=self._environment, why=f"no build state is in {self.database.place}")
+        raise BaseAway(name=self._environment, url=self.url, why=f"no build state is in {self.database.place}")
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -78,7 +78,7 @@ class _BaseStore(Store):
             raise
         except (StoreAway, StoreSilent) as error:
             text = one_line(error.message).rstrip(".")
-            raise BaseAway(name=self._environment, why=text[:1].lower() + text[1:]) from error
+            raise BaseAway(name=self._environment, url=self.url, why=text[:1].lower() + text[1:]) from error
 
 
 class Base:
@@ -122,10 +122,16 @@ class Base:
         if self._url == sqlite_url(home) and not (home / DATABASE_NAME).is_file():
             is_elsewhere = before not in ("", self._url)
             why = f"DATABUILD_DB_URL does not name {before}" if is_elsewhere else f"no build state is in {home}"
-            raise BaseAway(name=self._environment.name, why=why)
+            raise BaseAway(name=self._environment.name, url=self._url, why=why)
 
     def _changed(self, why: str) -> BaseChanged:
-        return BaseChanged(name=self._environment.name, place=self._store.database.place, why=why)
+        place = self._store.database.place
+        return BaseChanged(name=self._environment.name, place=place, url=place, why=why)
+
+    def environments(self) -> dict[str, Opened]:
+        """The environments of the base by name."""
+        unpinned = self._opening.unpinned
+        return opened_in(self._store) | ({} if unpinned is None else {unpinned.name: unpinned})
 
     @property
     def specs(self) -> dict[str, DatasetSpec]:
@@ -193,6 +199,7 @@ def base_of(engine: Engine) -> Base | None:
         raise BaseChanged(
             name=environment.name,
             place=environment.place or environment.base,
+            url=environment.place or environment.base,
             why="the opening did not come to its end",
         )
     base = engine.memory.of((Base, opening.id, opening.pin), lambda: Base(environment, opening))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import click
-import msgspec
 
 from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.cli.options import common, tabular
@@ -29,7 +28,8 @@ from databuild_dagster.features.environments.comparing import DatasetDifference,
 from databuild_dagster.features.environments.environments import DEFAULT_DAYS, Environments
 from databuild_dagster.features.environments.errors import NoEnvironment
 from databuild_dagster.features.environments.records import Opened
-from databuild_dagster.model.records import Column, Time, columns_of
+from databuild_dagster.features.environments.views import EnvironmentState, EnvironmentView
+from databuild_dagster.model.records import Column, columns_of, extended
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of, typed
 
@@ -39,20 +39,12 @@ _NAME = click.argument("name", metavar="NAME")
 _OPTIONAL_NAME = click.argument("name", metavar="[NAME]", required=False)
 
 
-class ShownEnvironment(msgspec.Struct, frozen=True):
-    """An environment; `borrowed` and `built` are None where it was not opened to its end, or on a different host."""
+class ShownEnvironment(EnvironmentView, frozen=True):
+    """An environment with its places."""
 
-    name: Annotated[str, Column()]
-    opened_at: Annotated[Time, Column("opened")]
-    keep_until: Annotated[Time, Column()]
-    opened_by: Annotated[str, Column()]
     host: Annotated[str, Column()]
-    borrowed: Annotated[int | None, Column()]
-    built: Annotated[int | None, Column()]
-    pin: int
     home: str
     root: str
-    is_closing: bool
     is_pinned: bool
 
 
@@ -80,7 +72,8 @@ def create(name: str, root: str | None, days: float, unpinned: bool, as_json: bo
     environments = _environments(base, "there is nothing to borrow; build something first")
     opened = environments.create(name, root=root, days=days, is_pinned=not unpinned)
     sentence = f"Opened environment {name}, until {when(opened.keep_until)}. Build in it: databuild --env {typed(name)} build REFS"
-    answer(_shown(environments, opened), sentence, as_json=as_json)
+    (shown,) = _shown(environments, {name: opened})
+    answer(shown, sentence, as_json=as_json)
 
 
 @click.command("list")
@@ -88,7 +81,7 @@ def create(name: str, root: str | None, days: float, unpinned: bool, as_json: bo
 def list_environments(as_json: bool) -> None:
     """List the environments of this build state."""
     environments = _environments(base_home())
-    shown = [_shown(environments, opened) for opened in environments.opened().values()]
+    shown = _shown(environments, environments.opened())
     listing(shown, columns_of(ShownEnvironment), empty="There is no environment.", as_json=as_json)
 
 
@@ -130,7 +123,7 @@ def show(name: str | None, as_json: bool) -> None:
     name = name or _name_here()
     if (opened := found.get(name)) is None:
         raise NoEnvironment(name=name, names=list(found))
-    shown = _shown(environments, opened)
+    (shown,) = _shown(environments, {name: opened})
     if as_json:
         emit(shown)
         return
@@ -144,10 +137,12 @@ def show(name: str | None, as_json: bool) -> None:
         click.echo(f"It is on host {opened.host}.")
     elif opened.is_closing:
         click.echo(f"It is being removed; `databuild env drop {typed(name)}` removes the rest.")
-    elif shown.borrowed is None:
+    elif shown.state is EnvironmentState.OPENING:
         click.echo(f"It was not opened to its end; `databuild env create {typed(name)}` continues.")
-    else:
-        click.echo(f"It has borrowed {count(shown.borrowed, 'instance')} and built {shown.built}.")
+    if shown.borrowed is not None:
+        click.echo(
+            f"It has borrowed {count(shown.borrowed, 'instance')} and built {shown.built} ({shown.bytes:,} bytes)."
+        )
 
 
 @click.command()
@@ -223,22 +218,12 @@ def _engine(home: Path) -> Engine:
     return new_engine(open_instance(home))
 
 
-def _shown(environments: Environments, opened: Opened) -> ShownEnvironment:
-    borrowed, built = environments.figures(opened) or (None, None)
-    return ShownEnvironment(
-        name=opened.name,
-        opened_at=Time(opened.opened_at),
-        keep_until=Time(opened.keep_until),
-        opened_by=opened.opened_by,
-        host=opened.host,
-        borrowed=borrowed,
-        built=built,
-        pin=opened.pin,
-        home=opened.home,
-        root=opened.root,
-        is_closing=opened.is_closing,
-        is_pinned=opened.is_pinned,
-    )
+def _shown(environments: Environments, opened: Mapping[str, Opened]) -> list[ShownEnvironment]:
+    views = environments.views(opened)
+    return [
+        extended(ShownEnvironment, views[name], host=one.host, home=one.home, root=one.root, is_pinned=one.is_pinned)
+        for name, one in opened.items()
+    ]
 
 
 def _print_difference(found: EnvironmentDifference, *, markdown: bool) -> None:

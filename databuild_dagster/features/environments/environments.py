@@ -45,6 +45,7 @@ from databuild_dagster.features.environments.records import (
     record_opening,
     release_in,
 )
+from databuild_dagster.features.environments.views import EnvironmentFigures, EnvironmentView, figures_of, views_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.backends.sqlite import this_host
@@ -90,10 +91,10 @@ class Environments:
                 found.setdefault(opening.name, opening.unpinned)
         return found
 
-    def figures(self, opened: Opened) -> tuple[int, int] | None:
-        """The numbers of borrowed and built instances; None for an environment that was not opened to its end, or not on this host."""
-        with self._own_engine(opened) as engine:
-            return None if engine is None else engine.queries.instances.n_borrowed_and_built()
+    def views(self, opened: Mapping[str, Opened]) -> dict[str, EnvironmentView]:
+        """Environments with what each has borrowed and built. Looks at every instance of them."""
+        with self._engine_of(self.base) as engine:
+            return views_of(opened, engine.queries, engine.now(), EnvironmentFigures())
 
     @contextmanager
     def both(self, name: str) -> Iterator[tuple[Engine, Engine]]:
@@ -133,7 +134,7 @@ class Environments:
 
     def is_elsewhere(self, opened: Opened) -> bool:
         """Whether an environment is on a different host."""
-        return opened.host not in ("", this_host()) and self.figures(opened) is None
+        return opened.host not in ("", this_host()) and figures_of(opened) is None
 
     def create(
         self, name: str, *, root: str | None = None, days: float = DEFAULT_DAYS, is_pinned: bool = True
@@ -168,7 +169,7 @@ class Environments:
                 raise _elsewhere(opened)
             elif opened.is_closing:
                 raise EnvironmentClosing(name=name)
-            elif not is_pinned or self.figures(opened) is not None or (root is not None and root != opened.root):
+            elif not is_pinned or figures_of(opened) is not None or (root is not None and root != opened.root):
                 raise EnvironmentExists(name=name)
             # A store of an older version has no id.
             store_id, fingerprint = engine.store.identity().id or "", engine.queries.events.fingerprint(opened.pin)

@@ -13,6 +13,7 @@ from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
 from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists, revision_is, value_is
 from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
 #: Prefix of the keys in the log of a base.
@@ -126,6 +127,12 @@ def opening_of(store: Store) -> Opening | None:
     """The opening in the log of an environment; None if the environment was not opened to the end."""
     (entry,) = MetaQueries(store).get_all([OPENING]).entries
     return None if entry.value is None else msgspec.json.decode(entry.value, type=Opening)
+
+
+def pinned_at(store: Store) -> float | None:
+    """When an environment recorded its pin; None if it was not opened to the end."""
+    (entry,) = MetaQueries(store).get_all([OPENING]).entries
+    return None if entry.value is None else Queries(store).events.time_of(entry.revision)
 
 
 def record_opening(engine: Engine, opening: Opening, before: Opening | None = None) -> None:

@@ -706,13 +706,23 @@ class InstanceQueries(Asking):
         sql = f"SELECT uuid, id >> {BITS} FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))"
         return dict(self._all(sql, Keys(uuids)))
 
-    def n_borrowed_and_built(self) -> tuple[int, int]:
-        """The numbers of instances of the base, and of instances with data that were built here. Looks at every instance."""
+    def borrowed_of(self, uuids: Iterable[str]) -> set[str]:
+        """The instances of the base among instances."""
         sql = f"""
-            SELECT count(CASE WHEN l.owner = '{BORROWED}' THEN 1 END), count(CASE WHEN l.owner <> '{BORROWED}' THEN 1 END)
+            SELECT i.uuid FROM {_MADE_BY} WHERE l.owner = '{BORROWED}' AND i.uuid IN (SELECT value FROM json_each(?))"""
+        return {str(uuid) for (uuid,) in self._all(sql, Keys(uuids))}
+
+    def borrowed_and_built(self) -> tuple[int, int, int]:
+        """The numbers of instances of the base, and of instances with data that were built here, and the bytes that these wrote.
+
+        Looks at every instance.
+        """
+        sql = f"""
+            SELECT count(CASE WHEN l.owner = '{BORROWED}' THEN 1 END), count(CASE WHEN l.owner <> '{BORROWED}' THEN 1 END),
+                coalesce(sum(CASE WHEN l.owner <> '{BORROWED}' THEN i.n_bytes END), 0)
             FROM {_MADE_BY} WHERE i.was_live = 1"""
-        ((borrowed, built),) = self._all(sql)
-        return int(borrowed), int(built)
+        ((borrowed, built, n_bytes),) = self._all(sql)
+        return int(borrowed), int(built), int(n_bytes)
 
     def borrowed(self) -> list[BorrowedInstance]:
         """The instances of the base. Looks at every instance."""

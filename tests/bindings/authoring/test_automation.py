@@ -4,9 +4,11 @@ What the assets answer are pandas frames: nothing here waits for Spark.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import msgspec
 import pandas as pd
 import pytest
 
@@ -14,7 +16,10 @@ from databuild_dagster import BuildContext, automation, build_definitions, datab
 from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, MAX_ASSETS_PER_SENSOR
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.model.commands import CancelWants, TaintPartitions
+from databuild_dagster.data.environment import FILE_NAME, Environment
+from databuild_dagster.model.commands import BorrowInstances, CancelWants, TaintPartitions
+from databuild_dagster.model.events import Birth, ManifestFact
+from databuild_dagster.model.refs import make_ref
 from databuild_dagster.model.states import InstanceState
 
 from ..conftest import Site, claim
@@ -310,3 +315,28 @@ def evaluated(site: Site, sensor: str, cursor: str | None) -> Any:
     """One tick of a sensor, as the code server evaluates it."""
     context = dg.build_sensor_context(site.instance, cursor, repository_def=site.repository)
     return site.repository.get_sensor_def(sensor).evaluate_tick(context)
+
+
+def test_a_borrowed_input_of_an_environment_is_no_update(
+    deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 16.10"""
+    (tmp_path / FILE_NAME).write_bytes(msgspec.json.encode(Environment("branch", "base", "root")))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    condition = automation.eager()
+    monkeypatch.undo()
+    site = deploy(orders, copies(condition))
+    automated = Automation(site)
+    automated.tick()
+    ref = make_ref("orders", LAST)
+
+    birth = Birth(
+        job_run_id=site.engine.new_id(), job="orders", ref=ref, manifest=ManifestFact("empty", "uri", 0, 0, 0)
+    )
+    site.engine.handle(BorrowInstances(births=(birth,)))
+    site.instance.report_runless_asset_event(dg.AssetMaterialization("orders", partition=LAST))
+
+    assert automated.tick() == set()
+    taint(site, ref)
+    site.build(ref)
+    assert automated.tick() == {LAST}

@@ -48,7 +48,7 @@ def test_changed_functions_are_named_with_their_files(world: World) -> None:
     assert other.changes == ["clean in shop.py changed", "NEW in shop.py is new", "OLD in shop.py is no longer used"]
     assert other.words == (
         "sales: other code built 1 live partition: clean in shop.py changed, NEW in shop.py is new, OLD in shop.py is no longer used; "
-        "databuild build --fresh sales builds again."
+        "`databuild build --fresh sales` builds again."
     )
 
 
@@ -56,7 +56,7 @@ def test_unknown_code_says_why_and_what_to_do(world: World) -> None:
     (other,) = found(world, with_code(CodeSpec(unknown=("open reads a file in sales in shop.py",))))
 
     assert other.words == (
-        "sales: other code may have built 1 live partition; databuild build --fresh sales builds again; "
+        "sales: other code may have built 1 live partition; `databuild build --fresh sales` builds again; "
         "its code is unknown, because "
         "open reads a file in sales in shop.py; a code_version names it."
     )

@@ -20,6 +20,7 @@ from databuild_dagster.features.environments import errors
 from databuild_dagster.features.environments.base import base_of
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.keeping import GRACE_SECONDS, Pins
+from databuild_dagster.features.environments.views import figures_of
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.backends.sqlite import HOST_VARIABLE
@@ -206,9 +207,9 @@ def test_an_environment_of_a_different_host_is_removed_there(shop_on_server: Sho
             command("branch")
 
     assert listed == desk.opened() == {"branch": opened}
-    assert (desk.is_elsewhere(opened), desk.figures(opened)) == (True, None)
+    assert (desk.is_elsewhere(opened), figures_of(opened)) == (True, None)
     laptop = hosts.to_laptop()
-    assert (laptop.is_elsewhere(opened), laptop.figures(opened)) == (False, (0, 0))
+    assert (laptop.is_elsewhere(opened), figures_of(opened)) == (False, (0, 0, 0))
     laptop.drop("branch")
     assert laptop.opened() == {}
 

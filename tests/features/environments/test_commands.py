@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from databuild_dagster import table
@@ -188,6 +189,20 @@ def test_an_environment_follows_its_base_and_is_refreshed(shop: Project, caplog:
         shop.home.with_name("elsewhere").rename(shop.home)
     assert read.code == 0
     assert caplog.text.count("does not answer") == 1
+
+
+def test_a_build_shows_in_dagster_what_it_and_a_plan_borrowed(shop: Project) -> None:
+    opened = shop.ask("env", "create", "branch")
+    shop.ask("--env", "branch", "plan", "side@mon")
+
+    shop.ask("--env", "branch", "build", "report@mon")
+
+    with open_instance(Path(opened["home"])) as instance:
+        shown = {
+            asset: instance.get_materialized_partitions(dg.AssetKey(asset))
+            for asset in ("raw", "clean", "other", "side")
+        }
+    assert all(keys == {"mon"} for keys in shown.values()), shown
 
 
 @pytest.mark.databases("postgres")

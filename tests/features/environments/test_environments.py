@@ -22,6 +22,7 @@ from databuild_dagster.features.environments.base import base_of
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.keeping import Pins
 from databuild_dagster.features.environments.records import close_in, opened_in
+from databuild_dagster.features.environments.views import figures_of
 from databuild_dagster.warehouse.errors import StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from tests.features.environments.conftest import Shop, borrow
@@ -37,7 +38,7 @@ def test_an_environment_has_a_home_and_a_root_beside_its_base(shop: Shop) -> Non
     assert (opened.home, opened.root) == (str(folder / "home"), str(folder / "data"))
     assert warehouse_of_home(Path(opened.home)) == opened.root
     assert shop.environments.opened() == {"branch": opened}
-    assert shop.environments.figures(opened) == (0, 0)
+    assert figures_of(opened) == (0, 0, 0)
 
 
 def test_a_root_may_be_named(shop: Shop, tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_an_environment_that_is_not_pinned_records_nothing_in_its_base(shop: Sho
     opened = shop.environments.opened()["branch"]
     assert (shop.base.seq, opened.pin) == (seq, seq)
     assert len(borrow(branch, "raw@x").live) == 1
-    assert shop.environments.figures(opened) == (1, 0)
+    assert figures_of(opened)[:2] == (1, 0)
     assert kept_by(Pins(shop.base.engine), shop.base, rebuilt(shop.base, "other@x")) == set()
     for is_pinned in (True, False):
         with pytest.raises(errors.EnvironmentExists):
@@ -313,12 +314,12 @@ def test_a_command_that_was_killed_anywhere_is_repeated(any_shop: Shop, command:
             found = shop.environments.opened().get("branch")
             if command == "drop" and found is not None:
                 shop.environments.drop("branch")
-            if command != "drop" and (found is None or shop.environments.figures(found) is None):
+            if command != "drop" and (found is None or figures_of(found) is None):
                 create()
         found = shop.environments.opened().get("branch")
         if command != "drop":
             assert found is not None
-            assert shop.environments.figures(found) == (0, 0)
+            assert figures_of(found) == (0, 0, 0)
             assert environment_of(Path(found.home)) is not None
             shop.environments.drop("branch")
         else:
