@@ -25,7 +25,8 @@ def wrong_in_base(queries: Queries, uuids: Iterable[str]) -> dict[str, str | Non
     if home is None or (environment := environment_of(home)) is None:
         return {}
     base, asked = Path(environment.base), list(uuids)
-    url, why = store_url_of_home(base), f"it is not in {base}"
+    url = store_url_of_home(base)
+    why = f"it is not in {base}" if url is not None else f"dagster.yaml in {base} places its storage"
     # To open a store makes it.
     if url is not None and (url != sqlite_url(base) or (base / DATABASE_NAME).is_file()):
         try:

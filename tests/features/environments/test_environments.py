@@ -18,11 +18,12 @@ from databuild_dagster.data.ownership import MARKER_NAME, Ownership, RootOfAnoth
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.features.environments import errors
-from databuild_dagster.features.environments.base import base_of
+from databuild_dagster.features.environments.borrowing import provide
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.keeping import Pins
 from databuild_dagster.features.environments.records import close_in, opened_in
 from databuild_dagster.features.environments.views import figures_of
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.errors import StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from tests.features.environments.conftest import Shop, borrow
@@ -196,7 +197,7 @@ def test_an_environment_that_is_not_pinned_is_over_after_its_time(shop: Shop) ->
     shop.base.clock.turn(86_400)
 
     with shop.environments._engine_of(Path(opened.home)) as engine, pytest.raises(errors.EnvironmentOver):
-        base_of(engine)
+        provide(engine, [Ref("report@x")])
 
 
 def test_a_removed_environment_leaves_its_name_and_all_data_of_the_base(shop: Shop) -> None:
