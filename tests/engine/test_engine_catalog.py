@@ -98,6 +98,7 @@ NOT_ASKING = {
     c.ResumePartitions,
     c.RemoveManifests,
     c.FinishRemovals,
+    c.ReturnInstances,
     c.ChangeSetAside,
     c.InvokeMeta,
     c.CompactMeta,
