@@ -63,16 +63,19 @@ def plan_of(
 ) -> AnnotatedPlan:
     """The plan of a build, with foreign refs as the Dagster instance has them now.
 
-    With `is_provided`, instances without a build are recorded first, as a build does it.
+    With `is_provided`, instances without a build are found first, as a build does it; borrowed ones are recorded.
 
     Raises what a want for the refs is refused with, `CyclicInputs` and `PlanTooLarge`.
     """
     why_built: dict[Ref, str] = {}
+    reused: dict[Ref, str] = {}
     for provide in rows(lambda feature: feature.provides) if is_provided else ():
-        why_built |= provide(engine, refs).why_built
+        provided = provide(engine, refs, is_plan=True)
+        why_built |= provided.why_built
+        reused |= provided.reused
     datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
     graph = job_graph(refs, datasets, engine.catalog, most_refs=most_refs)
-    annotated = annotate(engine, graph, _LateForeign(instance))
+    annotated = annotate(engine, graph, _LateForeign(instance), reused)
     verdicts = {
         ref: verdict._replace(reason=why_built.get(ref, verdict.reason)) if verdict.action is Action.BUILD else verdict
         for ref, verdict in annotated.verdicts.items()

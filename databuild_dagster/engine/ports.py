@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.model.datasets import DatasetKind
@@ -112,14 +113,17 @@ class Provided(NamedTuple):
     live: Sequence[Ref]
     #: Why refs, or inputs of their builds, have to be built.
     why_built: Mapping[Ref, str]
+    #: For a plan: refs, or inputs of their builds, that would be live without a build, and why.
+    reused: Mapping[Ref, str] = MappingProxyType({})
 
 
 class Provider(Protocol):
     """Gives refs an instance without a build: adopted, borrowed or returned."""
 
-    def __call__(self, engine: Engine, refs: Sequence[Ref], /) -> Provided:
+    def __call__(self, engine: Engine, refs: Sequence[Ref], /, *, is_plan: bool = False) -> Provided:
         """Record an instance for each of `refs`, or of the inputs of their builds, that has an instance elsewhere.
 
         Called for refs that would be built next, by each level of planning and by each claim, so it asks for many refs at once.
         Each tick, and each build in an environment, calls it without refs first, to record what became of instances that it gave.
+        With `is_plan` nothing changes that readers see: `reused` names it.
         """

@@ -1,7 +1,7 @@
 """The publications of lots in the log, by seq: every instance that became live has a publication (rule 10.3).
 
 The event that makes an instance live publishes it. An instance that is live again, after a canceled taint or a revert, was
-published before.
+published before; one that comes back in place of a build is published again.
 """
 
 import threading
@@ -15,7 +15,7 @@ from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.store.queries.queries import Queries
 
 #: Events by which instances become live.
-PUBLISHING = ("JobRunSucceeded", "LotArrived")
+PUBLISHING = ("JobRunSucceeded", "LotArrived", "InstancesReturned")
 #: Seconds between two looks of a following reader; an idle look takes microseconds.
 FOLLOW_SECONDS = 0.5
 

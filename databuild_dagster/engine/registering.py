@@ -12,7 +12,7 @@ between leaves the old definition, and the next process continues.
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +24,7 @@ from databuild_dagster.model.commands import CancelJobRuns, RegisterDatasets, Ta
 from databuild_dagster.model.datasets import DatasetSpec, Standing, standing_of
 from databuild_dagster.model.errors import AssetTaken, JobRunEnded
 from databuild_dagster.model.events import DatasetRegistered, names_of
-from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import counted, few_of, typed
 from databuild_dagster.store.log import Head
@@ -61,6 +61,20 @@ class Definitions:
     def at(self, seq: int) -> str | None:
         """The definition in force at a seq; before the first registration, the first definition."""
         return self._texts[max(bisect_right(self._seqs, seq) - 1, 0)] if self._texts else None
+
+    def alike_since(self, is_alike: Callable[[str | None], bool]) -> int:
+        """The seq of the first definition since which all are alike; 0 if all ever were."""
+        for place in range(len(self._texts) - 1, -1, -1):
+            if not is_alike(self._texts[place]):
+                # The last one is not alike if the present code is not registered yet.
+                return self._seqs[place + 1] if place + 1 < len(self._seqs) else self._seqs[place] + 1
+        return 0
+
+
+def unmoved_since(engine: Engine, spec: DatasetSpec, ref: Ref, definitions: Definitions) -> int:
+    """The seq since which the key of a ref means what it means now (rule 2.6)."""
+    key = partition_key_of(ref)
+    return definitions.alike_since(lambda before: not engine.catalog.is_moved(spec, key, before))
 
 
 def as_of(queries: Queries, spec: DatasetSpec, seq: int) -> DatasetSpec:

@@ -30,6 +30,7 @@ class AssetOptions(Refused, total=False):
     publish: Publish
     sample: bool
     same_data: Literal["keep"] | None
+    deterministic: bool
 
 
 class MultiAssetOptions(RefusedOfMulti, total=False):
@@ -39,6 +40,7 @@ class MultiAssetOptions(RefusedOfMulti, total=False):
     publish: Publish | Mapping[str, Publish]
     sample: bool | Mapping[str, bool]
     same_data: Literal["keep"] | Mapping[str, Literal["keep"] | None] | None
+    deterministic: bool | Mapping[str, bool]
 
 
 class BoundaryOptions(TypedDict, total=False):

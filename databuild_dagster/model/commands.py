@@ -365,6 +365,25 @@ class FollowBase(Command, frozen=True, kw_only=True):
     facts: tuple[BaseFact, ...]
 
 
+class Returnable(msgspec.Struct, frozen=True):
+    """A ref that may get an earlier instance in place of a build."""
+
+    ref: Ref
+    #: Its declared inputs.
+    inputs: tuple[Ref, ...]
+    #: The partitions of its asset mean what they mean now since this event; an older instance stays where it is.
+    since_seq: int = 0
+
+
+class ReturnInstances(Command, frozen=True, kw_only=True):
+    """Make earlier instances canonical, where a build would make the same of the present code and inputs (rule 4.9).
+
+    A ref without such an instance is left out.
+    """
+
+    refs: tuple[Returnable, ...]
+
+
 class ChangeSetAside(Command, frozen=True, kw_only=True):
     """Record the new reasons by which a location's tick sets subjects aside, and the subjects that it plans again (rule 11.7)."""
 

@@ -153,6 +153,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     sample: bool | msgspec.UnsetType = msgspec.UNSET
     #: Builds record the content hash of their rows (rule 4.8); absent where they do not.
     same_data: bool | msgspec.UnsetType = msgspec.UNSET
+    #: Its function makes equal rows of equal inputs, so an earlier instance may come back in place of a build (rule 4.9).
+    deterministic: bool | msgspec.UnsetType = msgspec.UNSET
     #: Its function asks for Spark, so its launches wait while Spark is out of reach (rule 6.17); absent where it does not.
     spark: bool | msgspec.UnsetType = msgspec.UNSET
     #: Its group and owners in Dagster, by which pages filter; absent for Dagster's default group and without owners.

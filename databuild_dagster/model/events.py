@@ -291,6 +291,8 @@ class TaintCreated(Fact, frozen=True, tag="TaintCreated"):
     uuids: tuple[str, ...] = ()
     #: Also all instances that were or will be built from them; the fold walks the lineage (rule 7.3).
     downstream: bool = False
+    #: Other code than the present code built them, which says nothing about their rows (rules 8.7, 4.9). False before version 8.
+    of_code: bool = False
 
 
 class TaintCanceled(Fact, frozen=True, tag="TaintCanceled"):
@@ -306,6 +308,21 @@ class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
     ref: Ref
     uuid: str
     reason: str = ""
+
+
+class Return(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An earlier instance of a ref: its uuid follows from its job run and the ref (rule 2.2)."""
+
+    job_run_id: str
+    ref: Ref
+    manifest: ManifestFact
+
+
+class InstancesReturned(Fact, frozen=True, tag="InstancesReturned"):
+    """Readers see earlier instances again, because a build would make the same of the present code and inputs (rule 4.9)."""
+
+    #: Inputs before what was built from them.
+    returns: tuple[Return, ...]
 
 
 class PartitionsPaused(Fact, frozen=True, tag="PartitionsPaused"):
@@ -474,6 +491,7 @@ AnyFact = (
     | TaintCreated
     | TaintCanceled
     | CanonicalReverted
+    | InstancesReturned
     | PartitionsPaused
     | PartitionsResumed
     | ManifestRemoved

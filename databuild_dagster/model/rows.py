@@ -254,6 +254,8 @@ class TaintRow(msgspec.Struct, gc=False):
     created_at: float
     #: 1 when it covers the instances that are built from the named instances.
     downstream: int = 0
+    #: 1 when it asks for a build by the present code, and says nothing about rows.
+    of_code: int = 0
     canceled_at: float | None = None
 
 

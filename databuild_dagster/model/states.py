@@ -78,6 +78,8 @@ class InstanceCause(Label):
     UNTAINTED = "untainted"
     #: CanonicalReverted names it: its taints are removed.
     REVERTED = "reverted"
+    #: InstancesReturned names it: a build would make the same.
+    RETURNED = "returned"
 
 
 _I, _IC = InstanceState, InstanceCause
@@ -111,6 +113,7 @@ INSTANCE = Machine[InstanceState, InstanceCause](
         Move(_I.UPSTREAM_FAILED, _IC.TAINTED, _I.TAINTED, "an operator opens it for another build"),
         Move(_I.TAINTED, _IC.UNTAINTED, _I.LIVE, "its last taint was removed; it was live, and is canonical"),
         Move(_I.TAINTED, _IC.REVERTED, _I.LIVE, "a revert makes it canonical again, and it was live"),
+        Move(_I.TAINTED, _IC.RETURNED, _I.LIVE, "it comes back in place of a build, and only other code tainted it"),
     ],
     # The next job run makes another instance; this one does not change again.
     final=[_I.UP_FOR_RETRY],

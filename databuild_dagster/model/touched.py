@@ -93,6 +93,10 @@ def touched_refs(event: e.Event) -> TouchedRefs:
             return TouchedRefs(taint_id=taint_id)
         case e.CanonicalReverted(ref=ref):
             return TouchedRefs(frozenset([ref]))
+        case e.InstancesReturned(returns=returns):
+            # News for what follows the ref: it saw the instance between.
+            made = tuple(MadeInstance(one.job_run_id, one.ref, one.manifest) for one in returns)
+            return TouchedRefs(frozenset(one.ref for one in returns), published=made)
         case e.ManifestRemoved(uuids=uuids) | e.RemovalFinished(uuids=uuids):
             return TouchedRefs(uuids=uuids)
         case _:

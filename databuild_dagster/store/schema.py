@@ -201,8 +201,9 @@ _CARRIED = {"taint_id": int, "instance_id": int, "canceled_at": float | None}
 taint_instances = _table("taint_instances", _CARRIED, key=("taint_id", "instance_id"))
 _index("taint_instances_of_instance", taint_instances.c.instance_id)
 
-#: Reverts of canonical pointers, which no instance's creation shows.
-reverts = _table("reverts", {"ref_id": int, "seq": int, "instance_id": int}, key=("ref_id", "seq"))
+#: Reverts of canonical pointers, which no instance's creation shows; `returned` is 1 if an instance came back in place of a build.
+_REVERT = {"ref_id": int, "seq": int, "instance_id": int, "returned": int}
+reverts = _table("reverts", _REVERT, key=("ref_id", "seq"))
 
 pauses = _table("pauses", get_type_hints(rows.PauseRow), key=("ref", "seq"))
 # Few pauses are open, and planning asks for those of whole datasets.
@@ -213,8 +214,10 @@ arcs = _entities(rows.ArcRow, unique="asset")
 set_aside = _entities(rows.AsideRow, unique="subject")
 # Those that are set aside now are few of those that ever were.
 _index("set_aside_now", set_aside.c.name, where="reason IS NOT NULL")
-#: The source instances that have woken an arc, each once by the key.
-arc_firings = _table("arc_firings", {"arc_id": int, "instance_id": int, "seq": int}, key=("arc_id", "instance_id"))
+#: The source instances that have woken an arc, each once, and again when it comes back in place of a build.
+arc_firings = _table(
+    "arc_firings", {"arc_id": int, "instance_id": int, "seq": int}, key=("arc_id", "instance_id", "seq")
+)
 
 delegations = _table(
     "delegations",

@@ -50,6 +50,7 @@ _EVENT_WORDS: Final = {
     "TaintCreated": "tainted",
     "TaintCanceled": "untainted",
     "CanonicalReverted": "reverted",
+    "InstancesReturned": "took back earlier instances",
     "PartitionsPaused": "paused",
     "PartitionsResumed": "resumed",
     "ManifestRemoved": "removed data",

@@ -99,6 +99,7 @@ NOT_ASKING = {
     c.ResumePartitions,
     c.RemoveManifests,
     c.FinishRemovals,
+    c.ReturnInstances,
     c.ChangeSetAside,
     c.InvokeMeta,
     c.CompactMeta,

@@ -103,6 +103,7 @@ SPARK_SERVER = "tests/spark/test_server.py"
 SPARK_IDLE = "tests/spark/test_idle.py"
 STORE = "tests/store/test_store.py"
 STREAMS = "tests/web/test_streams.py"
+RETURNING = "tests/model/decide/test_returning.py"
 SAME_DATA = "tests/model/decide/test_same_data.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
@@ -731,6 +732,30 @@ GUARDS = (
         "return None if any(row.n_spreading for row in read.values()) else last.uuid",
         "return last.uuid",
         (SAME_DATA,),
+    ),
+    Guard(
+        "an instance comes back although one of the same code and inputs was tainted",
+        "4.9",
+        "model/decide/returning.py",
+        "if not twins or self._view.judged(alike):",
+        "if not twins:",
+        (RETURNING,),
+    ),
+    Guard(
+        "an instance comes back although a person tainted what took its place",
+        "4.9",
+        "model/decide/returning.py",
+        "        if judged.isdisjoint(ids[ids.index(last) :]):\n",
+        "        if ids:\n",
+        (RETURNING,),
+    ),
+    Guard(
+        "an instance comes back although rows were erased from its input",
+        "4.9",
+        "model/decide/returning.py",
+        "return present.id == read.id or not self._has_lost_rows(read)",
+        "return True",
+        (RETURNING,),
     ),
     Guard(
         "a downstream taint stops at the earlier of two instances with equal rows",

@@ -6,9 +6,11 @@ import sqlite3
 from contextlib import suppress
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import meta_storage as m
+from databuild_dagster.model.datasets import CodeSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import (
     Arrival,
@@ -53,9 +55,22 @@ def a_bit_of_everything(world):
     world.miss("f", "e")
     world.fail("e")
     world.claim("b", dagster_run_id="asker")
+    edited_and_edited_back(world, "made", "late")
     world.fail("k")
     world.handle(c.RemoveManifests(uuids=(first(world, "k"),), reason="left by an attempt"))
     kept(world, "old", "other", "some/key", "some/other")
+
+
+def edited_and_edited_back(world, *refs):
+    for ref in refs:
+        world.succeed(ref, inputs=["c"])
+    for code_version in ("2", "1"):
+        changed = (replace(spec, code_version=code_version) if spec.asset in refs else spec for spec in world.specs)
+        world.handle(c.RegisterDatasets(location=HERE, datasets=tuple(changed)))
+        world.handle(c.CreateWants(wants=(refs,), fresh=True))
+        for ref in refs if code_version == "2" else ():
+            output = OutputFact(ref=ref, inputs={"c": world.uuid("c")}, code_version="2", manifest=COMPLETE)
+            world.handle(c.SucceedJobRuns(runs=(RunSuccess(world.job_run(ref), (output,)),)))
 
 
 def kept(world, *keys):
@@ -133,6 +148,7 @@ COMMANDS = {
             ManifestRemoved((w.uuid("g"),), "erased"),
         )
     ),
+    c.ReturnInstances: lambda w: c.ReturnInstances(refs=tuple(c.Returnable(ref, ("c",)) for ref in ("made", "late"))),
     c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="c", uuid=w.uuid("c"), job_run_id=w.ids(), manifest=COMPLETE),
     c.ChangeSetAside: lambda w: c.ChangeSetAside(
         location=HERE, changes=(AsideFact(kind="ref", names=("a", "c"), reason="it raised"),)
@@ -162,7 +178,10 @@ def test_every_command_is_among_them():
 def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make, counter):
     """Rule 3.3: one transaction. The next process finds a state that checks clean, and can do the command."""
     arcs = [dataset("one", subscribe=["c", "g"]), dataset("other", subscribe=["g"], follow_late=True)]
-    world = World([*(dataset(name) for name in "abcdefghik"), *arcs], url=shared_url)
+    made = [
+        replace(dataset(name, "c"), deterministic=True, code=CodeSpec(digest="1:4f2a")) for name in ("made", "late")
+    ]
+    world = World([*(dataset(name) for name in "abcdefghik"), *arcs, *made], url=shared_url)
     a_bit_of_everything(world)
     world.pause("k")
     world.start("h")

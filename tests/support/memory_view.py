@@ -94,6 +94,8 @@ class MemoryView:
         self.taint_links: dict[tuple[int, int], float | None] = {}
         #: By (ref, seq).
         self.reverts: dict[tuple[int, int], int] = {}
+        #: Those of them by which an instance came back in place of a build.
+        self.returns: dict[tuple[int, int], int] = {}
         #: By (name, seq).
         self.paused: dict[tuple[str, int], PauseRow] = {}
         #: By (arc, instance): the event.
@@ -290,8 +292,18 @@ class MemoryView:
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None:
         self.inputs.update({(instance_id, ref_id): input_id for ref_id, input_id in inputs})
 
-    def add_revert(self, ref_id: int, seq: int, instance_id: int) -> None:
+    def judged(self, instance_ids: Iterable[int]) -> set[int]:
+        asked, taints = set(instance_ids), self.rows[TaintRow].by_id
+        return {i for t, i in self.taint_links if i in asked and not taints[t].of_code}
+
+    def add_revert(self, ref_id: int, seq: int, instance_id: int, *, returned: bool) -> None:
         self.reverts[ref_id, seq] = instance_id
+        if returned:
+            self.returns[ref_id, seq] = instance_id
+
+    def returned(self, instance_ids: Iterable[int]) -> dict[int, int]:
+        asked = set(instance_ids)
+        return {i: seq for (_, seq), i in sorted(self.returns.items()) if i in asked}
 
     def pointings(self, ref_ids: Iterable[int]) -> list[tuple[int, int, int]]:
         asked = set(ref_ids)
@@ -427,7 +439,7 @@ class MemoryView:
             "missing": {(*pair, int(active)) for pair, active in self.missing.items()},
             "instance_inputs": {(*pair, input_id) for pair, input_id in self.inputs.items()},
             "taint_instances": {(*pair, canceled_at) for pair, canceled_at in self.taint_links.items()},
-            "reverts": {(*pair, instance_id) for pair, instance_id in self.reverts.items()},
+            "reverts": {(*pair, instance_id, int(pair in self.returns)) for pair, instance_id in self.reverts.items()},
             "pauses": set(self.paused.values()),
             "arc_firings": {(*pair, seq) for pair, seq in self.firings.items()},
             "delegations": {tuple(row) for row in self.delegations_made.values()},

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
+from databuild_dagster.model.datasets import ArcSpec, CodeSpec, DatasetKind, DatasetSpec, InputSpec
 from databuild_dagster.model.events import Arrival, AsideFact, Erasure, MadeWith, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do, exists, iif
 
@@ -32,6 +32,8 @@ DATASETS: tuple[DatasetSpec, ...] = (
     dataset("n"),
     dataset("plain", kind=DatasetKind.PLAIN),
     dataset("borrowed"),
+    dataset("whole"),
+    replace(dataset("returned", "whole"), deterministic=True, code=CodeSpec(digest="1:4f2a")),
     DatasetSpec(
         asset="filtered",
         job="filtered",
@@ -43,6 +45,9 @@ DATASETS: tuple[DatasetSpec, ...] = (
     ),
     dataset("woken", "source0", keys=("one", "two"), subscribe=["source0", "drop"], follow_late=True),
 )
+
+#: The same after a person has edited code.
+EDITED = tuple(replace(spec, code_version="2") if spec.asset == "returned" else spec for spec in DATASETS)
 
 MADE_WITH = MadeWith(
     code="4f2a", config={"ops": {"days": {"limit": 10}}}, tags={"databuild/spark": "{}"}, versions={"python": "3.11"}
@@ -67,6 +72,7 @@ def tell(world: World) -> None:
     _time_goes_by(world)
     _arcs(world)
     _borrowings(world)
+    _returns(world)
     _meta_storage(world)
     _registrations(world)
     _set_aside(world)
@@ -296,6 +302,19 @@ def _borrowings(world: World) -> None:
     world.borrow("borrowed", source0=world.uuid("source0"), elsewhere=world.ids())
 
 
+def _returns(world: World) -> None:
+    """Built by code 2 and by code 1; then the code is 2 again, and the first instance comes back in place of a build."""
+    world.live("whole")
+    for code_version in ("2", "1"):
+        world.handle(c.CreateWants(wants=(("returned",),), fresh=True))
+        output = OutputFact(ref="returned", inputs={"whole": world.uuid("whole")}, code_version=code_version)
+        output = replace(output, manifest=COMPLETE)
+        world.handle(c.SucceedJobRuns(runs=(RunSuccess(world.job_run("returned"), (output,)),)))
+    world.handle(c.RegisterDatasets(location=HERE, datasets=EDITED))
+    world.handle(c.CreateWants(wants=(("returned",),), fresh=True))
+    world.handle(c.ReturnInstances(refs=(c.Returnable("returned", ("whole",)),)))
+
+
 def _meta_storage(world: World) -> None:
     """Keys put, changed, removed one by one and by their beginning; an invoke that does nothing; a past that is forgotten."""
     world.invoke(do(Put("a.first", b"\x00\xff"), Put("a.second", b"2"), Put("b", b""), yields=b"put"))
@@ -319,7 +338,7 @@ def _set_aside(world: World) -> None:
 def _registrations(world: World) -> None:
     """One asset leaves its code location; an arc leaves it too, and comes back."""
     for left in (("gone", "woken"), ("gone",)):
-        stay = tuple(spec for spec in DATASETS if spec.asset not in left)
+        stay = tuple(spec for spec in EDITED if spec.asset not in left)
         world.handle(c.RegisterDatasets(location=HERE, datasets=stay))
 
 

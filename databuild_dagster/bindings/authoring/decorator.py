@@ -161,6 +161,9 @@ def databuild_asset(
     `publish`, `Iceberg(…)` or `Delta(…)`, keeps a table of the live partitions for other engines; False makes none where
     `build_definitions` has a default.
 
+    With `same_data="keep"`, rows that are built again equally make nothing stale. With `deterministic=True` equal inputs give equal
+    rows, so an earlier instance of the same code and inputs may come back in place of a build.
+
     With `sample`, the pages may show a few rows of a partition to people who ask for them.
 
     The arguments of Dagster's `@asset` mean what they mean there; a step's arguments are for all partitions that it builds.
@@ -182,6 +185,7 @@ def databuild_asset(
         parameters = parameters_of(function, local_names, name=asset_name, ins=ins)
         upstreams = upstreams_of(asset_name, parameters, ins or {})
         all_deps = deps_of(asset_name, upstreams, ins or {}, list(deps or ()))
+        settings.check_inputs(asset_name, of_features, all_deps)
         spec = dg.AssetSpec(
             own_key,
             deps=all_deps,
@@ -272,7 +276,7 @@ def databuild_multi_asset(
         shared = deps_of(own_name, upstreams, ins or {}, list(deps or ()))
         read = {dep.asset_key for dep in shared}
         _refuse_second_mappings(own_name, outs, read)
-        metadata = settings.metadata_by_output(own_name, outs, of_features)
+        metadata = settings.metadata_by_output(own_name, outs, of_features, shared)
         specs = [
             spec.replace_attributes(
                 metadata={**spec.metadata, **metadata[out]},

@@ -70,6 +70,8 @@ class AssetSetting:
     split: Callable[[str, Any, Sequence[Parameter], bool], Split | None] | None = None
     #: The content hash of what a call of an asset's function wrote (rule 4.8); None without the option, or if it has none.
     content_hash: Callable[[DatasetSpec, Warehouse, Manifest], str | None] | None = None
+    #: A value that is true is about what a function makes of inputs, and is refused for an asset without any.
+    needs_inputs: bool = False
     #: Fields of the dataset's registration that are in the metadata.
     registered: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
     #: Metadata of each materialization of a dataset; the second argument is the warehouse of the home.
@@ -111,12 +113,12 @@ def taken_out(options: dict[str, Any], *, has_function: bool = True) -> dict[str
     """The values of asset settings among the options, which do not stay there.
 
     An asset without a function has no calls to divide, so an option that divides them stays and is refused as unknown. Raises
-    `InvalidAsset` for an option about what calls write.
+    `InvalidAsset` for an option about what calls write or read.
     """
     known = {name: setting for name, setting in asset_settings().items() if has_function or setting.split is None}
     found = {name: options.pop(name) for name in list(options) if name in known}
     for name in found:
-        if not has_function and known[name].content_hash is not None:
+        if not has_function and (known[name].content_hash is not None or known[name].needs_inputs):
             raise InvalidAsset(f"{name} is for assets with a function, and this one has none; leave it out.")
     return found
 
@@ -129,8 +131,19 @@ def metadata_of(asset: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def metadata_by_output(name: str, outputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The metadata of each output of a multi-asset; a dict has a value for some outputs. Raises `InvalidAsset`."""
+def check_inputs(asset: str, given: Mapping[str, Any], inputs: Sequence[object]) -> None:
+    """Raises `InvalidAsset` for an option about what a function makes of its inputs, if it has none."""
+    for name, value in given.items():
+        if asset_settings()[name].needs_inputs and value and not inputs:
+            raise InvalidAsset(
+                f"{name} of asset {asset!r} is about equal inputs, and the asset has no input; leave it out."
+            )
+
+
+def metadata_by_output(
+    name: str, outputs: Mapping[str, Any], given: Mapping[str, Any], inputs: Sequence[object]
+) -> dict[str, dict[str, Any]]:
+    """The metadata of each output of a multi-asset with `inputs`; a dict has a value for some outputs. Raises `InvalidAsset`."""
     values: dict[str, dict[str, Any]] = {output: {} for output in outputs}
     for option, value in given.items():
         asset_settings()[option].check_several(name, len(outputs), value)
@@ -139,6 +152,8 @@ def metadata_by_output(name: str, outputs: Mapping[str, Any], given: Mapping[str
             raise InvalidAsset(f"{option} of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
         for output, of_output in by_output.items():
             values[output][option] = of_output
+    for output, of_output in values.items():
+        check_inputs(output, of_output, [*inputs, *outputs[output].deps])
     return {output: metadata_of(output, of_output) for output, of_output in values.items()}
 
 

@@ -291,6 +291,8 @@ class BuildResult(Result):
     canceled: int
     #: Refs that this process built with the rows that they had (rule 4.8).
     equal: int
+    #: Refs that got an earlier instance in place of a build meanwhile (rule 4.9).
+    returned: int
     #: The assets of the request and of its inputs, as far as something was built or is not live.
     assets: Sequence[AssetDone]
     seconds: float
@@ -326,6 +328,8 @@ class BuildResult(Result):
             doing = f"; nothing to build; {self.seconds:.1f} s."
         if self.equal:
             doing += f" {counted(self.equal, 'ref')} got equal rows again, which makes nothing stale."
+        if self.returned:
+            doing += f" {counted(self.returned, 'ref')} got an earlier instance back, whose code and inputs are equal."
         if self.canceled:
             doing += f" {counted(self.canceled, 'job run')} canceled."
         if self.left_to_orchestrator:
@@ -574,6 +578,7 @@ def _result(
         failed=outcomes[JobRunState.FAILED] + outcomes[JobRunState.LOST],
         canceled=outcomes[JobRunState.CANCELED],
         equal=len(tally.equal),
+        returned=len(tally.returned),
         assets=[
             AssetDone(asset, counts, seconds.get(asset, 0.0))
             for asset, counts in tally.count().items()

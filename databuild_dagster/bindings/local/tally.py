@@ -66,6 +66,8 @@ class Tally:
         self._launch_of: dict[str, Launch] = {}
         #: The refs that this process built with the rows that they had (rule 4.8).
         self.equal: set[Ref] = set()
+        #: Refs that got an earlier instance in place of a build (rule 4.9).
+        self.returned: set[Ref] = set()
         #: Ref to the inputs that it missed, and to the other outputs of its job run.
         self._needs: dict[Ref, dict[Ref, None]] = {}
         #: Refs that a job run of the log made live: their states need no question.
@@ -173,6 +175,8 @@ class Tally:
                 self._ended(event, JobRunState.LOST, (failure.job_run_id for failure in failures))
             case e.JobRunCanceled(job_run_ids=canceled):
                 self._ended(event, JobRunState.CANCELED, canceled)
+            case e.InstancesReturned(returns=returns):
+                self.returned.update(one.ref for one in returns)
             case e.TaintCreated():
                 self._built.clear()
 

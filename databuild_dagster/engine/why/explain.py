@@ -22,6 +22,7 @@ from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
 from databuild_dagster.engine.outages import in_words as outage_in_words
 from databuild_dagster.engine.outages import needs_of, out_of_reach, outages
 from databuild_dagster.engine.planning import RoomLeft, built_here, decide_level, missing_inputs
+from databuild_dagster.engine.returning import provide
 from databuild_dagster.engine.set_aside import SetAside, arc_name, launch_name, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.built_again import built_again, to_cancel
@@ -473,6 +474,8 @@ class _Following:
         """The next tick launches it, if an orchestrator ticks."""
         location = self._spec(ref).location
         since = self._since(known, ref, why)
+        if not self._from_log_alone and (back := provide(self._engine, [ref], is_plan=True).reused.get(ref)):
+            return [f"{since}: the next tick reuses {back}", *self._orchestrator(location)]
         if stalled := self._orchestrator(location):
             return [since, *stalled]
         missing = [other for other, need in self._levels_of(location).items() if need.action is Action.MISS]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from statistics import median
+from types import MappingProxyType
 from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
@@ -88,11 +89,16 @@ class AnnotatedPlan:
         return tuple(dict.fromkeys(launch.job for launch in self.launches if launch.expected_seconds is None))
 
 
-def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) -> AnnotatedPlan:
-    """The actions of a request for the graph's refs now. Without `foreign`, foreign refs are as last seen."""
+def annotate(
+    engine: Engine, graph: JobGraph, foreign: Foreign | None = None, reused: Mapping[Ref, str] = MappingProxyType({})
+) -> AnnotatedPlan:
+    """The actions of a request for the graph's refs now. Without `foreign`, foreign refs are as last seen.
+
+    `reused` are refs that will be live without a build, and why.
+    """
     now = engine.now()
     known = look_up(engine.queries, graph.inputs, now)
-    fates = _Fates(graph, known, _observed(graph, known, foreign), now)
+    fates = _Fates(graph, known, _observed(graph, known, foreign), reused, now)
     fates.look_upwards()
     fates.look_downwards()
     verdicts = fates.verdicts()
@@ -159,10 +165,18 @@ _ASKS = frozenset({_Fate.WAITING, _Fate.DUE, _Fate.STUCK})
 class _Fates:
     """The two passes and their results."""
 
-    def __init__(self, graph: JobGraph, known: KnownRefs, observed: Mapping[Ref, Observation], now: float) -> None:
+    def __init__(
+        self,
+        graph: JobGraph,
+        known: KnownRefs,
+        observed: Mapping[Ref, Observation],
+        reused: Mapping[Ref, str],
+        now: float,
+    ) -> None:
         self._graph = graph
         self._known = known
         self._observed = observed
+        self._reused = reused
         self._now = now
         self.fate: dict[Ref, _Fate] = {}
         #: A stuck or failed ref to the ref that is its cause, which may be itself.
@@ -204,6 +218,8 @@ class _Fates:
         return fate
 
     def _is_live(self, ref: Ref) -> bool:
+        if ref in self._reused:
+            return True
         if ref in self._observed and self._known.state(ref) not in LEASED:
             return self._is_news(ref) or (self._observed[ref].live and self._known.state(ref) is InstanceState.LIVE)
         return self._known.state(ref) is InstanceState.LIVE
@@ -257,6 +273,8 @@ class _Fates:
                 return Verdict(Action.BLOCKED, self._why_blocked(ref))
 
     def _why(self, ref: Ref) -> str:
+        if ref in self._reused:
+            return self._reused[ref]
         if self._is_news(ref):
             return f"live, as Dagster says: {self._observed[ref].origin}"
         if ref in self._observed and self._known.state(ref) is InstanceState.LIVE and not self._observed[ref].live:

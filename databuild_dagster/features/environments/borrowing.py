@@ -44,8 +44,8 @@ class Choice:
     built: dict[Ref, str] = field(default_factory=dict)
 
 
-def provide(engine: Engine, refs: Sequence[Ref]) -> Provided:
-    """Follow the base, then borrow what can be borrowed of refs that would be built and of the inputs of their builds.
+def provide(engine: Engine, refs: Sequence[Ref], *, is_plan: bool = False) -> Provided:
+    """Follow the base, then borrow what can be borrowed of refs that would be built and of the inputs of their builds, for a plan too.
 
     Raises what `base_of` raises, and for refs what `Base.check_is_open` raises.
     """

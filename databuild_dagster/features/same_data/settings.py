@@ -1,4 +1,6 @@
-"""`same_data="keep"`: the option of an asset whose builds record the content hash of their rows (rule 4.8)."""
+"""`same_data="keep"`: the builds of an asset record the content hash of their rows (rule 4.8). `deterministic=True`: an earlier
+instance may come back in place of a build (rule 4.9).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 #: The metadata of an asset with the option.
 SAME_DATA: Final = "databuild/same_data"
 KEEP: Final = "keep"
+DETERMINISTIC: Final = "databuild/deterministic"
 
 
 def same_data_metadata(asset: str, given: object) -> dict[str, Any]:
@@ -25,6 +28,18 @@ def same_data_metadata(asset: str, given: object) -> dict[str, Any]:
     if given != KEEP:
         raise InvalidAsset(f"same_data of asset {asset!r} is {given!r}; write {KEEP!r}, or leave it out.")
     return {SAME_DATA: KEEP}
+
+
+def deterministic_metadata(asset: str, given: object) -> dict[str, Any]:
+    """The metadata of an asset with this option. Raises `InvalidAsset`."""
+    if not isinstance(given, bool):
+        raise InvalidAsset(f"deterministic of asset {asset!r} is {given!r}; write True, or leave it out.")
+    return {DETERMINISTIC: True} if given else {}
+
+
+def _registered_deterministic(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = metadata.get(DETERMINISTIC)
+    return {"deterministic": True} if getattr(found, "value", found) is True else {}
 
 
 def _registered(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -48,5 +63,12 @@ ASSET_SETTINGS: Final = (
         keys=(SAME_DATA,),
         registered=_registered,
         content_hash=_content_hash,
+    ),
+    AssetSetting(
+        name="deterministic",
+        metadata=deterministic_metadata,
+        keys=(DETERMINISTIC,),
+        registered=_registered_deterministic,
+        needs_inputs=True,
     ),
 )

@@ -25,6 +25,7 @@ from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_ru
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
 from databuild_dagster.model.decide.misses import miss_deps
 from databuild_dagster.model.decide.retries import retry_refs
+from databuild_dagster.model.decide.returning import return_instances
 from databuild_dagster.model.decide.taints import (
     finish_removals,
     remove_manifests,
@@ -67,6 +68,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.ReplaceFiles: replace_files,
     c.BorrowInstances: borrow_instances,
     c.FollowBase: follow_base,
+    c.ReturnInstances: return_instances,
     c.ChangeSetAside: change_set_aside,
     c.InvokeMeta: invoke_meta,
     c.CompactMeta: compact_meta,

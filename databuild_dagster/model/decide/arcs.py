@@ -126,7 +126,12 @@ def _is_followed(arc: ArcRow, command: c.FireArcs) -> bool:
 
 
 def _woken(published: Iterable[c.Published], arcs: list[_Arc], deciding: Deciding) -> Iterator[_Woken]:
+    published = tuple(published)
+    # What was built and has come back since is news once.
+    last = {publication.uuid: publication.seq for publication in published}
     for publication in published:
+        if publication.seq < last[publication.uuid]:
+            continue
         asset, key = asset_of(publication.ref), partition_key_of(publication.ref)
         for arc in arcs:
             if publication.seq <= arc.row.seq:
@@ -173,13 +178,19 @@ def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
         return False
     of_source = [row.id for row in _read_by(lot.canonical_id, deciding) if row.ref_id == source.ref_id]
     if of_source:
-        return source.id > max(of_source) and not any(_same_rows(source.id, read, deciding) for read in of_source)
+        is_news = source.id > max(of_source) or _has_come_back(source, woken.published.seq, deciding)
+        return is_news and not any(_same_rows(source.id, read, deciding) for read in of_source)
     made = view.instances_by_id([lot.canonical_id])[lot.canonical_id]
-    if source.same_as_id is not None:
+    if source.same_as_id is not None and not _has_come_back(source, woken.published.seq, deciding):
         # The lot may have seen equal rows before.
         first = view.instances_by_id([source.same_as_id])[source.same_as_id]
         return (first.live_at or 0.0) > made.created_at
     return woken.published.seq > made.created_seq
+
+
+def _has_come_back(source: InstanceRow, seq: int, deciding: Deciding) -> bool:
+    """Whether the event published an earlier instance again, in place of a build (rule 4.9)."""
+    return deciding.view.returned([source.id]).get(source.id) == seq
 
 
 def _has_equal_rows(woken: _Woken, deciding: Deciding) -> bool:
@@ -200,13 +211,16 @@ def _checked_again(woken: _Woken, rows: dict[Ref, RefRow], tainted: set[Ref], de
     lot = rows.get(ref)
     if ref in tainted or lot is None or not _is_live(lot) or lot.canonical_id is None:
         return []
-    if view.instances_by_id([lot.canonical_id])[lot.canonical_id].uuid != woken.published.uuid:
+    made = view.instances_by_id([lot.canonical_id])[lot.canonical_id]
+    if made.uuid != woken.published.uuid:
         return []
     sources = {source.asset for source in woken.arc.spec.sources}
     for read in _read_by(lot.canonical_id, deciding):
         source = view.ref_by_id(read.ref_id)
         newest = source.canonical_id
-        is_newer = newest is not None and newest > read.id and not _same_rows(newest, read.id, deciding)
+        if newest is None or _same_rows(newest, read.id, deciding):
+            continue
+        is_newer = newest > read.id or view.returned([newest]).get(newest, 0) > made.created_seq
         if is_newer and source.state is InstanceState.LIVE and asset_of(source.ref) in sources:
             tainted.add(ref)
             return [e.TaintCreated(taint_id=deciding.new_id(), refs=(ref,), reason=_late_data(source.ref))]

@@ -117,11 +117,14 @@ def _is_outdated(ref: Ref, instance: InstanceRow, builders: Mapping[int, JobRunR
     return spec.is_of_other_code(instance.code_version, builders[instance.job_run_id].code)
 
 
-def opened(answers: Answers, reason: str, deciding: Deciding) -> list[e.Fact]:
-    """The taint of refs that are built again."""
-    if not answers.opened:
+def opened(
+    answers: Answers, reason: str, deciding: Deciding, *, uuids: tuple[str, ...] = (), of_code: bool = False
+) -> list[e.Fact]:
+    """The taint of refs that are built again, and of further instances; `of_code` if other code is the only reason."""
+    if not answers.opened and not uuids:
         return []
-    return [e.TaintCreated(taint_id=deciding.new_id(), refs=tuple(answers.opened), reason=reason)]
+    refs = tuple(answers.opened)
+    return [e.TaintCreated(taint_id=deciding.new_id(), refs=refs, reason=reason, uuids=uuids, of_code=of_code)]
 
 
 def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fact]:

@@ -1,12 +1,13 @@
 """Wants: their creation and their end (rules 5, 6.10)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_NAMES, Deciding, no_duplicates
 from databuild_dagster.model.decide.delegations import Answers, answer, delegated, opened
+from databuild_dagster.model.decide.returning import set_aside_by_code
 from databuild_dagster.model.errors import BeingBuilt, InvalidRequest, NotFound, WaitsForInputs, WantEnded
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
@@ -34,9 +35,14 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
         deciding.check_wantable(text)
     deciding.catalog.require()
     request_id = command.request_id or deciding.new_id()
-    answers = _answers(command, texts, deciding)
+    rows = deciding.view.refs(texts)
+    answers = _answers(command, texts, rows, deciding)
+    # A rebuild builds what `--fresh` has set aside, whatever an earlier instance has (rule 4.9).
+    set_aside = set_aside_by_code(rows.values(), deciding) if command.rebuild else {}
+    uuids = tuple(found.last.uuid for found in set_aside.values())
+    of_code = command.fresh and not command.rebuild
     return [
-        *opened(answers, f"rebuilt for request {request_id}", deciding),
+        *opened(answers, f"rebuilt for request {request_id}", deciding, uuids=uuids, of_code=of_code),
         *delegated(request_id, answers, deciding),
         e.WantCreated(
             request_id=request_id,
@@ -79,9 +85,8 @@ def _after(what: str, seconds: float | None, since: float) -> float | None:
     return since + seconds
 
 
-def _answers(command: c.CreateWants, texts: list[Ref], deciding: Deciding) -> Answers:
+def _answers(command: c.CreateWants, texts: list[Ref], known: Mapping[Ref, RefRow], deciding: Deciding) -> Answers:
     """Without the missing refs, which are built."""
-    known = deciding.view.refs(texts)
     rows = {text: known[text] for text in texts if text in known}
     return answer(rows, deciding, rebuild_before=NEVER if command.rebuild else None, fresh=command.fresh)
 

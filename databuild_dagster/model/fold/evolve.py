@@ -243,6 +243,7 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.TaintCreated: instances.taint_created,
     e.TaintCanceled: instances.taint_canceled,
     e.CanonicalReverted: instances.canonical_reverted,
+    e.InstancesReturned: instances.instances_returned,
     e.PartitionsPaused: partitions_paused,
     e.PartitionsResumed: partitions_resumed,
     e.ManifestRemoved: instances.manifest_removed,

@@ -180,14 +180,14 @@ class Folding:
             if is_tainted and canonical and instance.n_taints == 0 and has_data:
                 self.move_instance(instance, cause)
 
-    def revert(self, ref: RefRow, instance: InstanceRow) -> None:
-        """Readers see this instance again, without any taint (rule 7.4)."""
+    def revert(self, ref: RefRow, instance: InstanceRow, cause: InstanceCause) -> None:
+        """Readers see this instance again, without any taint (rules 7.4, 4.9)."""
         ref.canonical_id = instance.id
-        self.view.add_revert(ref.id, self.seq, instance.id)
-        self.let_go_of_taints(self.view.taints_of_instances([instance.id]), InstanceCause.REVERTED)
+        self.view.add_revert(ref.id, self.seq, instance.id, returned=cause is InstanceCause.RETURNED)
+        self.let_go_of_taints(self.view.taints_of_instances([instance.id]), cause)
         if instance.state is InstanceState.TAINTED:
             # Its taints were canceled while another instance was canonical.
-            self.move_instance(instance, InstanceCause.REVERTED)
+            self.move_instance(instance, cause)
         if ref.state is not instance.state or ref.retry_at is not instance.retry_at:
             self._canonical_moved(ref, instance)
 

@@ -1,5 +1,5 @@
 """Instances with their launches and job runs, from birth to removal: buffered, skipped or arrived, built or not, tainted,
-reverted, removed (rules 4.2, 6, 7, 10.8).
+reverted, returned, removed (rules 4.2, 6, 7, 10.8).
 """
 
 from collections.abc import Iterable, Mapping
@@ -345,6 +345,7 @@ def taint_created(folding: Folding, fact: e.TaintCreated) -> None:
         actor=folding.event.actor,
         created_at=folding.at,
         downstream=int(fact.downstream),
+        of_code=int(fact.of_code),
     )
     view.add(taint)
     refs = folding.found(view.refs(fact.refs), fact.refs, "ref")
@@ -378,7 +379,19 @@ def canonical_reverted(folding: Folding, fact: e.CanonicalReverted) -> None:
     view = folding.view
     ref = folding.found(view.refs([fact.ref]), [fact.ref], "ref")[fact.ref]
     instance = folding.found(view.instances_by_uuid([fact.uuid]), [fact.uuid], "instance")[fact.uuid]
-    folding.revert(ref, instance)
+    folding.revert(ref, instance, InstanceCause.REVERTED)
+
+
+def instances_returned(folding: Folding, fact: e.InstancesReturned) -> None:
+    view = folding.view
+    refs = folding.found(view.refs(one.ref for one in fact.returns), [one.ref for one in fact.returns], "ref")
+    uuids = {one.ref: derive_partition_uuid(one.job_run_id, one.ref) for one in fact.returns}
+    instances = folding.found(view.instances_by_uuid(uuids.values()), uuids.values(), "instance")
+    for one in fact.returns:
+        instance = instances[uuids[one.ref]]
+        # For those who follow the log; the instance has it already.
+        keep_manifest(instance, one.manifest)
+        folding.revert(refs[one.ref], instance, InstanceCause.RETURNED)
 
 
 def manifest_removed(folding: Folding, fact: e.ManifestRemoved) -> None:

@@ -550,6 +550,15 @@ class InstanceQueries(Asking):
                     AND (u.state <> '{InstanceState.TAINTED}' OR ({_IS_AS_GOOD})))) END"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
+    def set_aside_by_code(self, refs: Iterable[Ref]) -> list[Ref]:
+        """The refs among `refs` that are open, and of which `--fresh` once asked for a build (rule 4.9)."""
+        sql = f"""
+            SELECT DISTINCT r.ref FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.ref_id = r.id
+            JOIN {PREFIX}taint_instances l ON l.instance_id = i.id JOIN {PREFIX}taints t ON t.id = l.taint_id AND t.of_code = 1
+            WHERE r.ref IN (SELECT value FROM json_each(?))
+            AND r.state IN ('{InstanceState.TAINTED}', '{InstanceState.UP_FOR_RETRY}')"""
+        return [ref for (ref,) in self._all(sql, Keys(refs))]
+
     def live_from_earlier(self, refs: Iterable[Ref]) -> list[Ref]:
         """The other live refs that were built, directly or not, from instances of `refs` whose rows readers no longer see."""
         named = list(refs)

@@ -121,7 +121,7 @@ class DatasetQueries(Asking):
             SELECT {_FIRING.columns} FROM {PREFIX}arcs a JOIN {PREFIX}arc_firings f ON f.arc_id = a.id AND f.instance_id = (
                 SELECT x.instance_id FROM {PREFIX}arc_firings x WHERE x.arc_id = a.id ORDER BY x.instance_id DESC LIMIT 1)
             JOIN {PREFIX}instances i ON i.id = f.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
-            WHERE a.asset IN (SELECT value FROM json_each(?))"""
+            WHERE a.asset IN (SELECT value FROM json_each(?)) ORDER BY f.seq"""
         return {firing.arc: firing for firing in _FIRING.rows(self._all(sql, Keys(arcs)))}
 
     def late_inputs(self, uuids: Iterable[str], most: int) -> list[LateInput]:

@@ -254,7 +254,14 @@ OLDEST_OPEN = (
 )
 _ADD_TAINT = f"INSERT INTO {PREFIX}taint_instances (taint_id, instance_id) VALUES (?, ?)"
 _CANCEL_TAINT = f"UPDATE {PREFIX}taint_instances SET canceled_at = ? WHERE taint_id = ? AND instance_id = ?"
-_ADD_REVERT = f"INSERT INTO {PREFIX}reverts (ref_id, seq, instance_id) VALUES (?, ?, ?)"
+_JUDGED = f"""
+SELECT DISTINCT l.instance_id FROM {PREFIX}taint_instances l JOIN {PREFIX}taints t ON t.id = l.taint_id
+WHERE t.of_code = 0 AND l.instance_id IN (SELECT value FROM json_each(?))"""
+_ADD_REVERT = f"INSERT INTO {PREFIX}reverts (ref_id, seq, instance_id, returned) VALUES (?, ?, ?, ?)"
+_RETURNED = f"""
+SELECT v.instance_id, max(v.seq) FROM {PREFIX}instances i
+JOIN {PREFIX}reverts v ON v.ref_id = i.ref_id AND v.instance_id = i.id AND v.returned = 1
+WHERE i.id IN (SELECT value FROM json_each(?)) GROUP BY v.instance_id"""
 _ADD_INPUT = f"INSERT INTO {PREFIX}instance_inputs (instance_id, ref_id, input_id) VALUES (?, ?, ?)"
 
 TAINT_LINKS = (_ADD_TAINT, _CANCEL_TAINT, _ADD_REVERT, _ADD_INPUT)
@@ -297,8 +304,16 @@ class TaintWork(Tables):
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None:
         self._link(_ADD_INPUT, ((instance_id, ref_id, input_id) for ref_id, input_id in inputs))
 
-    def add_revert(self, ref_id: int, seq: int, instance_id: int) -> None:
-        self._link(_ADD_REVERT, [(ref_id, seq, instance_id)])
+    def judged(self, instance_ids: Iterable[int]) -> set[int]:
+        self.flush()
+        return {found for (found,) in self.connection.execute(_JUDGED, (Keys(instance_ids),))}
+
+    def add_revert(self, ref_id: int, seq: int, instance_id: int, *, returned: bool) -> None:
+        self._link(_ADD_REVERT, [(ref_id, seq, instance_id, int(returned))])
+
+    def returned(self, instance_ids: Iterable[int]) -> dict[int, int]:
+        self.flush()
+        return dict(self.connection.execute(_RETURNED, (Keys(instance_ids),)))
 
     def pointings(self, ref_ids: Iterable[int]) -> list[tuple[int, int, int]]:
         self.flush()

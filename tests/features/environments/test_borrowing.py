@@ -7,6 +7,7 @@ import shutil
 import pytest
 from msgspec.structs import replace
 
+from databuild_dagster.engine.ports import Provided
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
 from databuild_dagster.features.environments.records import close_in, opened_in, opening_of
 from databuild_dagster.model.commands import BorrowInstances, ReplaceFiles
@@ -38,7 +39,7 @@ def test_a_ref_whose_cone_is_the_same_is_the_instance_of_the_base(shop: Shop) ->
 
     provided = borrow(branch, "report@x")
 
-    assert provided == (["raw@x", "other@x", "clean@x", "report@x"], {})
+    assert provided == Provided(["raw@x", "other@x", "clean@x", "report@x"], {})
     there, here = shop.base.canonical("report@x"), branch.canonical("report@x")
     assert (here.uuid, here.manifest_uri, here.rows, here.code) == (
         there.uuid,
@@ -194,7 +195,7 @@ def test_a_live_or_leased_ref_keeps_its_instance(shop: Shop) -> None:
     branch.handle(BorrowInstances(births=(birth,)))
 
     assert branch.seq == seq
-    assert borrow(branch, "clean@x", "raw@x") == ([], {})
+    assert borrow(branch, "clean@x", "raw@x") == Provided([], {})
 
 
 def test_a_rebuild_makes_the_same_tables(shop: Shop) -> None:

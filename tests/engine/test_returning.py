@@ -1,0 +1,165 @@
+"""Ticks take earlier instances back, plans name them, and arcs follow them as any publication (rules 4.9, 10.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from databuild_dagster.engine.returning import provide
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
+from databuild_dagster.model.events import OutputFact, RunSuccess
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import InstanceState
+from tests.support.arcs import fired_by
+from tests.support.catalog import HERE, dataset
+from tests.support.orchestrator import Orchestrator
+from tests.support.world import COMPLETE, World
+
+LIVE = InstanceState.LIVE
+CODE = CodeSpec(digest="1:4f2a")
+
+
+def coded(made: DatasetSpec, version: str) -> DatasetSpec:
+    return replace(made, code_version=version, code=CODE, deterministic=True)
+
+
+#: `sums` of `raw`, and two that follow it: `late` is built again for late data.
+DATASETS = (
+    dataset("raw"),
+    dataset("sums", "raw"),
+    dataset("report", "sums"),
+    dataset("late", "sums", subscribe=["sums"], follow_late=True),
+)
+
+
+def edit(world: World, version: str, *assets: str, build: bool = False) -> None:
+    """Edit the code of assets and ask for their builds, which are done or not."""
+    specs = tuple(coded(spec, version) if spec.asset in assets else spec for spec in DATASETS)
+    world.handle(c.RegisterDatasets(location=HERE, datasets=specs))
+    world.handle(c.CreateWants(wants=(assets,), fresh=True))
+    for asset in assets if build else ():
+        built(world, asset, version)
+
+
+def built(world: World, asset: str, version: str = "1") -> None:
+    (needed,) = [needed.asset for needed in world.catalog.datasets[asset].inputs]
+    output = OutputFact(ref=Ref(asset), inputs={Ref(needed): world.uuid(needed)}, code_version=version)
+    output = replace(output, manifest=COMPLETE)
+    world.handle(c.SucceedJobRuns(runs=(RunSuccess(world.job_run(asset), (output,)),)))
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    world = make_world(*DATASETS)
+    world.live("raw")
+    for asset in ("sums", "report", "late"):
+        built(world, asset)
+    world.fire()
+    return world
+
+
+@pytest.fixture
+def here(world: World) -> Orchestrator:
+    return Orchestrator(world, providers=[provide])
+
+
+def test_a_tick_takes_a_chain_back_and_launches_nothing(world: World, here: Orchestrator) -> None:
+    first = [world.uuid(ref) for ref in ("sums", "report")]
+    edit(world, "2", "sums", "report", build=True)
+    edit(world, "1", "sums", "report")
+
+    here.tick()
+
+    assert [world.uuid(ref) for ref in ("sums", "report")] == first
+    assert world.states("sums", "report") == [LIVE, LIVE]
+    assert [order.job for order in here.launcher.orders if order.job != "late"] == []
+
+
+def test_a_plan_names_what_would_come_back_and_records_nothing(world: World) -> None:
+    edit(world, "2", "sums", "report", build=True)
+    edit(world, "1", "sums", "report")
+    before = world.seq
+
+    found = provide(world.engine, [Ref("report")], is_plan=True)
+
+    assert sorted(found.reused) == ["report", "sums"]
+    assert all(why.endswith(", whose code and inputs are equal") for why in found.reused.values())
+    assert (list(found.live), world.seq) == ([], before)
+
+
+def test_a_ref_that_was_never_set_aside_by_code_costs_no_command(world: World) -> None:
+    edit(world, "1", "sums")
+    world.taint("sums")
+    world.want("sums")
+    before = world.seq
+
+    assert not provide(world.engine, [Ref("sums"), Ref("raw")]).live
+    assert world.seq == before
+
+
+def test_what_comes_back_wakes_an_arc_that_was_built_from_what_it_replaces(world: World, here: Orchestrator) -> None:
+    first = world.uuid("sums")
+    edit(world, "2", "sums", build=True)
+    world.fire()
+    built(world, "late")
+    edit(world, "1", "sums")
+
+    here.tick()
+    here.tick()
+
+    assert world.uuid("sums") == first
+    assert world.state("late") is InstanceState.BUILDING, "its rows are those of the other code"
+    assert fired_by(world.store, "late").count(first) == 2
+
+
+def test_what_comes_back_wakes_no_arc_that_was_built_from_it(world: World, here: Orchestrator) -> None:
+    edit(world, "2", "sums")
+    edit(world, "1", "sums")
+
+    here.tick()
+    here.tick()
+
+    assert world.states("sums", "late") == [LIVE, LIVE]
+
+
+def test_a_lot_that_was_being_built_meanwhile_is_checked_again(world: World, here: Orchestrator) -> None:
+    first, other = world.uuid("sums"), ""
+    edit(world, "2", "sums", build=True)
+    other = world.uuid("sums")
+    world.fire()
+    job_run = world.job_run("late")
+    edit(world, "1", "sums")
+    here.tick()
+    assert world.uuid("sums") == first
+    world.fire()
+
+    output = OutputFact(ref=Ref("late"), inputs={Ref("sums"): other}, code_version="1", manifest=COMPLETE)
+    world.handle(c.SucceedJobRuns(runs=(RunSuccess(job_run, (output,)),)))
+    here.tick()
+    here.tick()
+
+    assert world.state("late") is InstanceState.BUILDING
+
+
+def test_an_arc_that_is_behind_fires_once_for_an_instance_that_was_built_and_came_back(world: World) -> None:
+    edit(world, "2", "sums", build=True)
+    first = world.uuid("sums")
+    edit(world, "1", "sums", build=True)
+    edit(world, "2", "sums")
+    assert list(provide(world.engine, [Ref("sums")]).live) == ["sums"]
+
+    world.fire()
+
+    assert fired_by(world.store, "late").count(first) == 1
+    assert world.check() == []
+
+
+def test_a_key_that_means_another_window_now_is_built(world: World) -> None:
+    edit(world, "2", "sums", build=True)
+    edit(world, "1", "sums")
+    world.catalog.is_moved = lambda dataset, key, before: True
+
+    assert not provide(world.engine, [Ref("sums")]).live
