@@ -11,8 +11,9 @@ from databuild_dagster.model.coordination import DelegationOutcome
 #: Version of the log: raised with its shape and with each new type of event, but not for a field that may be passed over, left
 #: out where it says nothing. A higher version in a database means that newer code wrote there. 2 knows delegations, expiry and
 #: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, wants that are kept,
-#: and reasons to set aside; 5 paths relative to the home; 6 the code of datasets; 7 borrowed instances, and builds with equal rows.
-LOG_VERSION = 7
+#: and reasons to set aside; 5 paths relative to the home; 6 the code of datasets; 7 borrowed instances, and builds with equal rows;
+#: 8 promoted instances.
+LOG_VERSION = 8
 #: Version of the projections; if it differs, the tables have to be computed again.
 PROJECTION_VERSION = 16
 

@@ -72,8 +72,8 @@ def test_the_storm_knows_every_command():
         "ChangeSetAside",
     }
     of_the_operations = {"InvokeMeta", "CompactMeta", "ReplaceFiles"}
-    # The storm has one store. tests/features/environments borrows between two.
-    of_two_stores = {"BorrowInstances"}
+    # The storm has one store. tests/features/environments borrows and promotes between two.
+    of_two_stores = {"BorrowInstances", "PromoteInstances"}
     known = {cls.__name__ for cls in c.Command.__subclasses__()}
 
     used = {name for name in known if f"c.{name}(" in Path(members.__file__).read_text()}

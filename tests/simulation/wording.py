@@ -74,6 +74,8 @@ def happened(event: e.Event, refs_of: RefsOf) -> str:
             what = "; ".join(f"{arrival.ref} ({arrival.origin})" for arrival in arrivals)
         case e.InstancesBorrowed(births=births):
             what = _some([birth.ref for birth in births])
+        case e.InstancesPromoted(births=births, returns=returns):
+            what = _some([*(birth.ref for birth in births), *returns])
         case e.PartitionsPaused(refs=refs) | e.PartitionsResumed(refs=refs):
             what = _some(refs)
         case e.CanonicalReverted(ref=ref):

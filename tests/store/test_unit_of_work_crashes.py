@@ -116,6 +116,9 @@ COMMANDS = {
     c.BorrowInstances: lambda w: c.BorrowInstances(
         births=tuple(Birth(w.ids(), "borrowed", ref, {"c": w.uuid("c")}, manifest=COMPLETE) for ref in ("a", "i"))
     ),
+    c.PromoteInstances: lambda w: w.promotion(
+        *(w.birth(ref, f"00000000-0000-7000-8000-00000000000{ref}", c=w.uuid("c")) for ref in ("e", "i")), w.birth("g")
+    ),
     c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="c", uuid=w.uuid("c"), job_run_id=w.ids(), manifest=COMPLETE),
     c.ChangeSetAside: lambda w: c.ChangeSetAside(
         location=HERE, changes=(AsideFact(kind="ref", names=("a", "c"), reason="it raised"),)

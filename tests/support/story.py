@@ -13,7 +13,7 @@ from databuild_dagster.model.events import Arrival, AsideFact, Erasure, MadeWith
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do, exists, iif
 
 from .catalog import HERE, dataset
-from .world import COMPLETE, EMPTY, World
+from .world import COMPLETE, EMPTY, World, instance_of
 
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 
@@ -32,6 +32,8 @@ DATASETS: tuple[DatasetSpec, ...] = (
     dataset("n"),
     dataset("plain", kind=DatasetKind.PLAIN),
     dataset("borrowed"),
+    dataset("promoted"),
+    dataset("after"),
     DatasetSpec(
         asset="filtered",
         job="filtered",
@@ -67,6 +69,7 @@ def tell(world: World) -> None:
     _time_goes_by(world)
     _arcs(world)
     _borrowings(world)
+    _promotions(world)
     _meta_storage(world)
     _registrations(world)
     _set_aside(world)
@@ -294,6 +297,17 @@ def _arcs(world: World) -> None:
 def _borrowings(world: World) -> None:
     """An instance of a base, with an input that is known and an input that is not."""
     world.borrow("borrowed", source0=world.uuid("source0"), elsewhere=world.ids())
+
+
+def _promotions(world: World) -> None:
+    """Two instances of a job run of an environment, one of which returns after a revert."""
+    world.live("promoted")
+    before = world.uuid("promoted")
+    birth = world.birth("promoted", source1=world.uuid("source1"))
+    world.handle(world.promotion(birth, replace(birth, ref="after", inputs={"promoted": instance_of(birth)})))
+    world.handle(c.RevertCanonical(ref="promoted", uuid=before))
+    world.handle(world.promotion(birth, environment="next"))
+    _turn(world)
 
 
 def _meta_storage(world: World) -> None:

@@ -24,6 +24,7 @@ from databuild_dagster.model.decide.delegations import give_up_delegations
 from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_runs, lose_launches, succeed_job_runs
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
 from databuild_dagster.model.decide.misses import miss_deps
+from databuild_dagster.model.decide.promoting import promote_instances
 from databuild_dagster.model.decide.retries import retry_refs
 from databuild_dagster.model.decide.taints import (
     finish_removals,
@@ -66,6 +67,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.ArriveLots: arrive_lots,
     c.ReplaceFiles: replace_files,
     c.BorrowInstances: borrow_instances,
+    c.PromoteInstances: promote_instances,
     c.ChangeSetAside: change_set_aside,
     c.InvokeMeta: invoke_meta,
     c.CompactMeta: compact_meta,
