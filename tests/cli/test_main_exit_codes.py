@@ -46,6 +46,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "env list": (),
     "env show": ("branch",),
     "env diff": ("branch",),
+    "env promote": ("branch",),
     "env drop": ("branch",),
     "status --outages": (),
     "pause --needs": ("spark", "--reason", "x"),

@@ -17,6 +17,7 @@ FEATURE = Feature(
         Command("env list", "commands:list_environments", "List the environments of this build state.", "By subject"),
         Command("env show", "commands:show", "Show an environment, and what it has borrowed.", "By subject"),
         Command("env diff", "commands:diff", "Compare what an environment built with its base.", "By subject"),
+        Command("env promote", "commands:promote", "Make what an environment built the base's data.", "By subject"),
         Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
     ),
     keeps=Column("keeping:KEEPERS"),

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,14 @@ from databuild_dagster.bindings.registry.plain_keys import dynamic_name
 from databuild_dagster.data.dynamic_keys import dynamic_keys
 from databuild_dagster.data.environment import FILE_NAME, Environment, environment_of, folder_of, home_of
 from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, sqlite_url, store_url_of_home
-from databuild_dagster.data.ownership import MARKER_NAME, Ownership, marker_of, other_home
+from databuild_dagster.data.ownership import (
+    MARKER_NAME,
+    Marker,
+    Ownership,
+    marker_of,
+    other_home,
+    replace_marker,
+)
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone, this_user
 from databuild_dagster.features.environments.errors import (
@@ -33,13 +40,18 @@ from databuild_dagster.features.environments.records import (
     Opening,
     close_in,
     forget_in,
+    given_in,
     open_in,
     opened_in,
     opening_of,
     record_opening,
 )
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 
 #: Days until an environment is over, unless it says otherwise.
 DEFAULT_DAYS: Final = 14
@@ -105,7 +117,7 @@ class Environments:
                 # The base was restored to a time before the environment; its log is about another history.
                 raise EnvironmentExists(name=name)
             if opened is None:
-                place = folder_of(self.base, name) / "data"
+                place = _free_root(folder_of(self.base, name))
                 if root is not None and root.is_relative_to(place.parent.parent.resolve()):
                     raise BadRoot(value=str(root), why="it is in the folder of the environments")
                 opened = self._record(engine, name, root or place, days)
@@ -150,10 +162,10 @@ class Environments:
             found = opened_in(engine.store)
             opened = found.get(name)
             home = home_of(self.base, name) if opened is None else Path(opened.home)
-            if opened is None and not (_NAME.fullmatch(name) and home.parent.exists()):
+            if opened is None and not (_NAME.fullmatch(name) and home.exists()):
                 raise NoEnvironment(name=name, names=list(found))
             known = opened or environment_of(home)
-            store_id = None
+            store_id, kept = None, frozenset[str]()
             if (home / DATABASE_NAME).exists():
                 with self._engine_of(home) as own:
                     _check_is_idle(own, name)
@@ -162,11 +174,13 @@ class Environments:
                         # A launch may have begun meanwhile; none begins in an environment that is closing.
                         _check_is_idle(own, name)
                     store_id = own.store.identity().id
+                    kept = taken_files(engine, own)
+            base = engine.store.identity()
+            heir = Marker(base.id or "", base.place or "")
             # The data before the home, which alone says whose the data is.
             if known is not None:
-                _remove_root(known.root, store_id)
-            if home.parent.exists():
-                shutil.rmtree(home.parent)
+                _remove_root(known.root, store_id, kept, heir)
+            _remove_folder(home.parent, store_id)
             if opened is not None:
                 forget_in(engine, name)
 
@@ -182,17 +196,71 @@ class Environments:
             engine.store.close()
 
 
-def _remove_root(root: str, store_id: str | None) -> None:
-    """Remove a root that the store of an environment owns. The marker goes last, so that a killed removal is continued."""
-    marker = marker_of(Warehouse(root))
+def taken_files(base: Engine, own: Engine) -> frozenset[str]:
+    """The folders and files of what an environment gave and its base took, as real paths. Raises `DatabuildError`."""
+    given = frozenset[str]().union(*given_in(own.store).values())
+    kept: set[str] = set()
+    for one in base.queries.instances.named(given):
+        if one.manifest_uri is None or one.manifest_state == REMOVED:
+            continue
+        asset = asset_of(one.ref)
+        place = Warehouse.of_manifest(one.manifest_uri, asset)
+        kept.add(os.path.realpath(place.instance_dir(asset, one.uuid)))
+        # Without a manifest nothing is left to keep.
+        with suppress(ManifestMissing):
+            kept.update(map(os.path.realpath, file_paths(place, read_manifest(place, asset, one.uuid))))
+    return frozenset(kept)
+
+
+def _remove_root(root: str, store_id: str | None, kept: frozenset[str], heir: Marker) -> None:
+    """Remove a root that the store of an environment owns, but what its base keeps there: then the base owns the root.
+
+    The marker goes last, so that a killed removal is continued.
+    """
+    warehouse = Warehouse(root)
+    marker = marker_of(warehouse)
     if marker is None or marker.store_id != store_id:
         return
-    for entry in os.scandir(root):
-        if entry.is_dir(follow_symlinks=False):
+    real = os.path.realpath(root)
+    here = frozenset(path for path in kept if path.startswith(f"{real}/"))
+    holding = frozenset(str(parent) for path in here for parent in Path(path).parents)
+    _remove_all_but(real, here | {f"{real}/{MARKER_NAME}"}, holding)
+    if here:
+        replace_marker(warehouse, heir)
+    else:
+        shutil.rmtree(root)
+
+
+def _remove_all_but(folder: str, kept: frozenset[str], holding: frozenset[str]) -> None:
+    """`holding` are the folders with something that is kept."""
+    for entry in os.scandir(folder):
+        if entry.path in kept:
+            continue
+        if entry.path in holding:
+            _remove_all_but(entry.path, kept, holding)
+        elif entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
-        elif entry.name != MARKER_NAME:
+        else:
             os.unlink(entry.path)
-    shutil.rmtree(root)
+
+
+def _remove_folder(folder: Path, store_id: str | None) -> None:
+    """Remove the folder of an environment, but roots of other stores: the base owns what it took."""
+    if not folder.exists():
+        return
+    for entry in folder.iterdir():
+        if not entry.is_dir() or entry.is_symlink():
+            entry.unlink()
+        elif (marker := marker_of(Warehouse(str(entry)))) is None or marker.store_id == store_id:
+            shutil.rmtree(entry)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _free_root(folder: Path) -> Path:
+    """A folder for data; the base may have kept the data of an earlier environment of the name."""
+    names = ("data", *(f"data-{number}" for number in range(2, 1_000)))
+    return next(root for name in names if not (root := folder / name).exists())
 
 
 def _check_root(root: Path, base: Path) -> None:
