@@ -21,8 +21,10 @@ class Environment(msgspec.Struct, frozen=True):
     name: str
     #: The home of the base.
     base: str
-    #: The folder for its data.
+    #: The root of its data, a folder or a url.
     root: str
+    #: The database of the base without its password, for messages and comparison.
+    place: str = ""
 
 
 def environment_of(home: str | Path) -> Environment | None:

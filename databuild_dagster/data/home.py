@@ -89,17 +89,12 @@ def base_home() -> Path:
 
 def _environment_home(name: str) -> Path:
     base = base_home()
-    if url_of_environment():
-        raise BadHome(
-            f"{ENVIRONMENT_VARIABLE} is {name}, and {DB_URL_VARIABLE} names a database, which would take the place of the "
-            f"environment's; unset one of them."
-        )
     home = home_of(base, name)
     environment = environment_of(home)
     # A path, such as ../other.environments/name, names one of a different base.
     if environment is None or environment.name != name:
         raise BadHome(
-            f"The build state in {base} has no environment {one_line(name)}; `databuild env list` lists its environments."
+            f"{base} has no environment {one_line(name)} on this host; `databuild env list` lists the environments."
         )
     return home
 
@@ -212,7 +207,12 @@ def existing_home(given: str | Path | None = None) -> Path:
 
 
 def store_url_of_home(home: Path) -> str | None:
-    """The url of the store in `home`; None where dagster.yaml places storage, which only Dagster resolves. Raises `BadHome`."""
+    """The url of the store in `home`; None where dagster.yaml places storage, which only Dagster resolves. Raises `BadHome`.
+
+    The url of the variable is not that of an environment, but of its base.
+    """
+    if environment_of(home) is not None:
+        return sqlite_url(home)
     if url := url_of_environment():
         return url
     if _configures_storage(home / "dagster.yaml"):

@@ -70,12 +70,13 @@ def open_instance(home: Path) -> DagsterInstance:
         return DagsterInstance.from_config(str(home))
     except Exception as error:
         # Trouble with the disk or the server is not that of the settings.
-        if isinstance(error, OSError) or _is_of_a_database(error):
+        if isinstance(error, OSError) or is_of_a_database(error):
             raise
         raise BadHome(f"{home / 'dagster.yaml'} cannot be used by Dagster: {one_line(error)}; correct it.") from error
 
 
-def _is_of_a_database(error: BaseException | None) -> bool:
+def is_of_a_database(error: BaseException | None) -> bool:
+    """Whether the driver of a database raised an error, or what it was raised from."""
     while error is not None:
         if isinstance(error, sqlite3.Error) or type(error).__module__.startswith("psycopg"):
             return True
@@ -85,7 +86,8 @@ def _is_of_a_database(error: BaseException | None) -> bool:
 
 def store_url(instance: DagsterInstance) -> str:
     """The URL of the store, which is beside the instance's runs. Raises `UnsupportedInstance`."""
-    if url := url_of_environment():
+    # The variable names the base of an environment.
+    if environment_of(instance.root_directory) is None and (url := url_of_environment()):
         return url
     storage = instance.run_storage
     if isinstance(storage, InMemoryRunStorage):

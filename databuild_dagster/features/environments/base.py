@@ -1,11 +1,13 @@
 """The base of an environment as it was at the pin: what was live, from what, by which registered code (rules 16.1, 16.2)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from databuild_dagster.data.environment import Environment, environment_of
-from databuild_dagster.data.home import DATABASE_NAME, sqlite_url
+from databuild_dagster.data.home import DATABASE_NAME, sqlite_url, store_url_of_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
 from databuild_dagster.features.environments.records import Opening, opened_in, opening_of
@@ -14,6 +16,9 @@ from databuild_dagster.model.events import DatasetRegistered, names_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.errors import StoreAway, StoreSilent
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
@@ -22,14 +27,64 @@ from databuild_dagster.store.store import Store
 _ALL = 1 << 40
 
 
+def _url_of_base(environment: Environment) -> str:
+    """The url of the store. Dagster is imported where dagster.yaml places the storage. Raises `BadHome`, `BaseAway`."""
+    home = Path(environment.base)
+    if (url := store_url_of_home(home)) is not None:
+        return url
+    from databuild_dagster.bindings.registry.instance import is_of_a_database, open_instance, store_url
+
+    try:
+        with open_instance(home) as instance:
+            return store_url(instance)
+    except Exception as error:
+        if not is_of_a_database(error):
+            raise
+        why = f"the database of Dagster in {home} does not answer: {one_line(error).rstrip('.')}"
+        raise BaseAway(name=environment.name, why=why) from error
+
+
+class _BaseStore(Store):
+    """The store of a base: one connection at rest, and an outage of its server is a `BaseAway`."""
+
+    def __init__(self, url: str, environment: str) -> None:
+        self._environment = environment
+        with self._asking():
+            super().__init__(url)
+        self.database.max_at_rest = 1
+
+    def _create(self, connection: Connection) -> None:
+        raise BaseAway(name=self._environment, why=f"no build state is in {self.database.place}")
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._asking(), super().reading() as connection:
+            yield connection
+
+    def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        with self._asking():
+            return super().ask(sql, parameters)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseAway:
+            raise
+        except (StoreAway, StoreSilent) as error:
+            text = one_line(error.message).rstrip(".")
+            raise BaseAway(name=self._environment, why=text[:1].lower() + text[1:]) from error
+
+
 class Base:
     """The base of an environment at the pin."""
 
     def __init__(self, environment: Environment, opening: Opening) -> None:
         """Raises `BaseAway`."""
         self._environment, self._opening = environment, opening
+        self._url = _url_of_base(environment)
         self._check_is_there()
-        self._store = Store(sqlite_url(Path(environment.base)))
+        self._store = _BaseStore(self._url, environment.name)
         self.queries = Queries(self._store)
         self.pin = opening.pin
         self._specs: dict[str, DatasetSpec] | None = None
@@ -39,9 +94,12 @@ class Base:
         self._check_is_there()
         name, opening = self._environment.name, self._opening
         if (self._store.identity().id or "") != opening.base_id:
-            raise self._changed("it is a different one, or was taken over")
-        opened = opened_in(self._store).get(name)
-        if self.queries.events.fingerprint(opening.pin) != opening.fingerprint or opened is None:
+            before = self._environment.place
+            place = f"; the base was {before}" if before not in ("", self._store.database.place) else ""
+            raise self._changed(f"it is a different one, or was taken over{place}")
+        opened = opening.unpinned or opened_in(self._store).get(name)
+        fingerprint = self.queries.events.fingerprint(opening.pin)
+        if fingerprint != opening.fingerprint or opened is None or opened.id != opening.id:
             raise self._changed("its log does not have the opening of the environment")
         if opened.is_closing:
             raise EnvironmentClosing(name=name)
@@ -50,11 +108,14 @@ class Base:
 
     def _check_is_there(self) -> None:
         # To open a store makes it.
-        if not Path(self._environment.base, DATABASE_NAME).is_file():
-            raise BaseAway(name=self._environment.name, home=self._environment.base)
+        home, before = Path(self._environment.base), self._environment.place
+        if self._url == sqlite_url(home) and not (home / DATABASE_NAME).is_file():
+            is_elsewhere = before not in ("", self._url)
+            why = f"DATABUILD_DB_URL does not name {before}" if is_elsewhere else f"no build state is in {home}"
+            raise BaseAway(name=self._environment.name, why=why)
 
     def _changed(self, why: str) -> BaseChanged:
-        return BaseChanged(name=self._environment.name, home=self._environment.base, why=why)
+        return BaseChanged(name=self._environment.name, place=self._store.database.place, why=why)
 
     @property
     def specs(self) -> dict[str, DatasetSpec]:
@@ -103,7 +164,11 @@ def base_of(engine: Engine) -> Base | None:
         return None
     opening = opening_of(engine.store)
     if opening is None:
-        raise BaseChanged(name=environment.name, home=environment.base, why="the opening did not come to its end")
+        raise BaseChanged(
+            name=environment.name,
+            place=environment.place or environment.base,
+            why="the opening did not come to its end",
+        )
     base = engine.memory.of((Base, opening.id), lambda: Base(environment, opening))
     base.check(engine.now())
     return base

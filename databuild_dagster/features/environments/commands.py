@@ -13,7 +13,15 @@ from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import answer, count, emit, listing, table
 from databuild_dagster.cli.state import recorded_engine, the_instance
 from databuild_dagster.data.environment import ENVIRONMENT_VARIABLE, environment_of
-from databuild_dagster.data.home import DATABASE_NAME, BadHome, base_home, existing_home
+from databuild_dagster.data.home import (
+    DATABASE_NAME,
+    BadHome,
+    base_home,
+    existing_home,
+    sqlite_url,
+    store_url_of_home,
+)
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import when
 from databuild_dagster.features.compare.commands.tables import key_and_markdown, print_partitions, print_table
 from databuild_dagster.features.compare.ranges import Span
@@ -33,23 +41,25 @@ _NAME = click.argument("name", metavar="NAME")
 
 
 class ShownEnvironment(msgspec.Struct, frozen=True):
-    """An environment; `borrowed` and `built` are None where it was not opened to its end."""
+    """An environment; `borrowed` and `built` are None where it was not opened to its end, or on a different host."""
 
     name: Annotated[str, Column()]
     opened_at: Annotated[Time, Column("opened")]
     keep_until: Annotated[Time, Column()]
     opened_by: Annotated[str, Column()]
+    host: Annotated[str, Column()]
     borrowed: Annotated[int | None, Column()]
     built: Annotated[int | None, Column()]
     pin: int
     home: str
     root: str
     is_closing: bool
+    is_pinned: bool
 
 
 @click.command()
 @_NAME
-@click.option("--root", type=click.Path(path_type=Path), help="The folder for its data; new or empty.")
+@click.option("--root", metavar="ROOT", help="The folder or url for its data; new or empty.")
 @click.option(
     "--keep",
     "days",
@@ -58,18 +68,18 @@ class ShownEnvironment(msgspec.Struct, frozen=True):
     show_default=True,
     help="Days until it is over.",
 )
+@click.option("--unpinned", is_flag=True, help="Record nothing in the base; its gc keeps nothing for it.")
 @common
-def create(name: str, root: Path | None, days: float, as_json: bool) -> None:
+def create(name: str, root: str | None, days: float, unpinned: bool, as_json: bool) -> None:
     """Open the environment NAME on what is live now.
 
     Nothing is copied. `databuild --env NAME build REFS` builds what your code changes, and borrows the rest from the base, which is
-    the build state of DAGSTER_HOME or of the project. `gc` of the base keeps what the environment sees until it is removed or over.
+    the build state of DAGSTER_HOME or of the project. `gc` of the base keeps what the environment sees until it is removed or over,
+    but not with --unpinned, for which a right to read the base is enough.
     """
     base = base_home() if os.environ.get(ENVIRONMENT_VARIABLE) is None else existing_home()
-    if not (base / DATABASE_NAME).exists():
-        raise BadHome(f"There is no build state in {base}, so there is nothing to borrow; build something first.")
-    environments = Environments(base, recorded_engine)
-    opened = environments.create(name, root=root, days=days)
+    environments = _environments(base, "there is nothing to borrow; build something first")
+    opened = environments.create(name, root=root, days=days, is_pinned=not unpinned)
     sentence = f"Opened environment {name}, until {when(opened.keep_until)}. Build in it: databuild --env {typed(name)} build REFS"
     answer(_shown(environments, opened), sentence, as_json=as_json)
 
@@ -78,7 +88,7 @@ def create(name: str, root: Path | None, days: float, as_json: bool) -> None:
 @tabular
 def list_environments(as_json: bool) -> None:
     """List the environments of this build state."""
-    environments = _environments()
+    environments = _environments(base_home())
     shown = [_shown(environments, opened) for opened in environments.opened().values()]
     listing(shown, columns_of(ShownEnvironment), empty="There is no environment.", as_json=as_json)
 
@@ -91,7 +101,7 @@ def show(name: str | None, as_json: bool) -> None:
 
     Without NAME: the environment of --env or DATABUILD_ENV.
     """
-    environments = _environments()
+    environments = _environments(base_home())
     found = environments.opened()
     if name is None:
         environment = environment_of(existing_home())
@@ -108,7 +118,11 @@ def show(name: str | None, as_json: bool) -> None:
         f"Environment {name}, opened by {opened.opened_by} at {when(opened.opened_at)}, until {when(opened.keep_until)}."
     )
     click.echo(f"It sees event {opened.pin} of its base. Its home is {opened.home}, and its data is in {opened.root}.")
-    if opened.is_closing:
+    if not opened.is_pinned:
+        click.echo("It is not pinned: `gc` of its base keeps nothing for it.")
+    if environments.is_elsewhere(opened):
+        click.echo(f"It is on host {opened.host}.")
+    elif opened.is_closing:
         click.echo(f"It is being removed; `databuild env drop {typed(name)}` removes the rest.")
     elif shown.borrowed is None:
         click.echo(f"It was not opened to its end; `databuild env create {typed(name)}` continues.")
@@ -129,7 +143,7 @@ def diff(name: str | None, refs: tuple[str, ...], key: tuple[str, ...], markdown
 
     REFS are ASSET@KEY, ASSET@FROM..TO, ASSET@* or ASSET; without them everything that is built there is compared.
     """
-    environments = _environments()
+    environments = _environments(base_home())
     environment = environment_of(existing_home())
     if environment is not None and (name is None or name not in environments.opened()):
         refs = refs if name is None else (name, *refs)
@@ -160,7 +174,7 @@ def promote(names: tuple[str, ...], ahead: bool, dry_run: bool, as_json: bool) -
 
     REFS are ASSET or ASSET@KEY; without REFS all that the environment built. Without NAME: the environment of --env or DATABUILD_ENV.
     """
-    environments = _environments()
+    environments = _environments(base_home())
     name, *texts = _named(names)
     refs = [parse_ref(text) for text in texts]
     done = promoting.promote(environments, name, refs, ahead=ahead, dry_run=dry_run)
@@ -209,15 +223,24 @@ def drop(name: str, as_json: bool) -> None:
 
     The base keeps all of its data. A command that was killed is repeated.
     """
-    _environments().drop(name)
-    answer({"name": name}, f"Removed environment {name}.", as_json=as_json)
+    left = _environments(base_home()).drop(name)
+    is_left = "" if left is None else f" Its data stays in {left}, and its home on its host."
+    answer({"name": name}, f"Removed environment {name}.{is_left}", as_json=as_json)
 
 
-def _environments() -> Environments:
-    base = base_home()
-    if not (base / DATABASE_NAME).exists():
-        raise BadHome(f"There is no build state in {base}, so it has no environments.")
-    return Environments(base, recorded_engine)
+def _environments(base: Path, so: str = "it has no environments") -> Environments:
+    if store_url_of_home(base) == sqlite_url(base) and not (base / DATABASE_NAME).exists():
+        raise BadHome(f"There is no build state in {base}, so {so}.")
+    return Environments(base, _engine)
+
+
+def _engine(home: Path) -> Engine:
+    """The engine on the store of a home. Dagster is imported where dagster.yaml places the storage."""
+    if (engine := recorded_engine(home)) is not None:
+        return engine
+    from databuild_dagster.bindings.registry.instance import new_engine, open_instance
+
+    return new_engine(open_instance(home))
 
 
 def _shown(environments: Environments, opened: Opened) -> ShownEnvironment:
@@ -227,12 +250,14 @@ def _shown(environments: Environments, opened: Opened) -> ShownEnvironment:
         opened_at=Time(opened.opened_at),
         keep_until=Time(opened.keep_until),
         opened_by=opened.opened_by,
+        host=opened.host,
         borrowed=borrowed,
         built=built,
         pin=opened.pin,
         home=opened.home,
         root=opened.root,
         is_closing=opened.is_closing,
+        is_pinned=opened.is_pinned,
     )
 
 

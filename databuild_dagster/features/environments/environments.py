@@ -13,7 +13,7 @@ import msgspec
 from databuild_dagster.bindings.registry.plain_keys import dynamic_name
 from databuild_dagster.data.dynamic_keys import dynamic_keys
 from databuild_dagster.data.environment import FILE_NAME, Environment, environment_of, folder_of, home_of
-from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, sqlite_url, store_url_of_home
+from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, BadHome, moves_events
 from databuild_dagster.data.ownership import (
     MARKER_NAME,
     Marker,
@@ -27,18 +27,21 @@ from databuild_dagster.engine.holders import in_words, surely_gone, this_user
 from databuild_dagster.features.environments.errors import (
     BadEnvironmentName,
     BadRoot,
-    BaseElsewhere,
+    BaseChanged,
     BaseIsEnvironment,
     EnvironmentClosing,
+    EnvironmentElsewhere,
     EnvironmentExists,
     InUse,
     NoEnvironment,
     NotOpened,
 )
+from databuild_dagster.features.environments.keeping import GRACE_SECONDS
 from databuild_dagster.features.environments.records import (
     Opened,
     Opening,
     close_in,
+    close_unpinned_in,
     forget_in,
     given_in,
     open_in,
@@ -49,9 +52,11 @@ from databuild_dagster.features.environments.records import (
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.warehouse.errors import ManifestMissing
+from databuild_dagster.store.backends.sqlite import this_host
+from databuild_dagster.warehouse.errors import AccessDenied, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
+from databuild_dagster.warehouse.storage import normal_root, protocol_of
 
 #: Days until an environment is over, unless it says otherwise.
 DEFAULT_DAYS: Final = 14
@@ -60,119 +65,171 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 class Environments:
-    """The environments of the base in a home. `open_engine` opens the engine of a home; None for a store outside the home."""
+    """The environments of the base in a home. `open_engine` opens the engine of a home."""
 
-    def __init__(self, base: Path, open_engine: Callable[[Path], Engine | None]) -> None:
+    def __init__(self, base: Path, open_engine: Callable[[Path], Engine]) -> None:
         self.base, self._open = base, open_engine
 
     def opened(self) -> dict[str, Opened]:
-        """By name. Raises `BaseElsewhere`."""
+        """By name, also those of other hosts, and those of this home that the base has no record of."""
         with self._engine_of(self.base) as engine:
-            return opened_in(engine.store)
+            found = opened_in(engine.store)
+        for home in folder_of(self.base, "").glob("*/home"):
+            opening = self._opening_in(home)
+            if opening is not None and opening.unpinned is not None:
+                found.setdefault(opening.name, opening.unpinned)
+        return found
 
     def figures(self, opened: Opened) -> tuple[int, int] | None:
-        """The numbers of borrowed and built instances; None for an environment that was not opened to its end."""
+        """The numbers of borrowed and built instances; None for an environment that was not opened to its end, or not on this host."""
         with self._own_engine(opened) as engine:
             return None if engine is None else engine.queries.instances.n_borrowed_and_built()
 
     @contextmanager
     def both(self, name: str) -> Iterator[tuple[Engine, Engine]]:
-        """The engines of the base and of an environment. Raises `NoEnvironment`, `EnvironmentClosing`, `NotOpened`, `BaseElsewhere`."""
-        with self._engine_of(self.base) as base:
-            found = opened_in(base.store)
-            if (opened := found.get(name)) is None:
-                raise NoEnvironment(name=name, names=list(found))
-            if opened.is_closing:
-                raise EnvironmentClosing(name=name)
-            with self._own_engine(opened) as own:
-                if own is None:
-                    raise NotOpened(name=name)
-                yield base, own
+        """The engines of the base and of an environment.
+
+        Raises `NoEnvironment`, `EnvironmentClosing`, `EnvironmentElsewhere`, `NotOpened`.
+        """
+        found = self.opened()
+        if (opened := found.get(name)) is None:
+            raise NoEnvironment(name=name, names=list(found))
+        if opened.is_closing:
+            raise EnvironmentClosing(name=name)
+        with self._engine_of(self.base) as base, self._own_engine(opened) as own:
+            if own is None:
+                raise NotOpened(name=name) if opened.host in ("", this_host()) else _elsewhere(opened)
+            yield base, own
 
     @contextmanager
     def _own_engine(self, opened: Opened) -> Iterator[Engine | None]:
-        """The engine of an environment; None for an environment that was not opened to its end."""
-        home = Path(opened.home)
+        """The engine of an environment; None for an environment that was not opened to its end, or not on this host."""
+        with self._engine_in(Path(opened.home)) as engine:
+            opening = None if engine is None else opening_of(engine.store)
+            yield engine if opening is not None and opening.id == opened.id else None
+
+    def _opening_in(self, home: Path) -> Opening | None:
+        with self._engine_in(home) as engine:
+            return None if engine is None else opening_of(engine.store)
+
+    @contextmanager
+    def _engine_in(self, home: Path) -> Iterator[Engine | None]:
+        """The engine of the environment whose home it is; None if there is none."""
         if environment_of(home) is None or not (home / DATABASE_NAME).exists():
             yield None
             return
         with self._engine_of(home) as engine:
-            opening = opening_of(engine.store)
-            yield engine if opening is not None and opening.id == opened.id else None
+            yield engine
 
-    def create(self, name: str, *, root: Path | None = None, days: float = DEFAULT_DAYS) -> Opened:
-        """Open an environment, pinned at this moment. A killed call is continued by the next.
+    def is_elsewhere(self, opened: Opened) -> bool:
+        """Whether an environment is on a different host."""
+        return opened.host not in ("", this_host()) and self.figures(opened) is None
 
-        Raises `BadEnvironmentName`, `BadRoot`, `BaseIsEnvironment`, `BaseElsewhere`, `EnvironmentExists`, `EnvironmentClosing`, `OSError`.
+    def create(
+        self, name: str, *, root: str | None = None, days: float = DEFAULT_DAYS, is_pinned: bool = True
+    ) -> Opened:
+        """Open an environment, pinned at this moment. A killed call is continued by the next. `root` is a folder or a url.
+
+        An environment that is not pinned has no record in its base, of which a right to read is enough.
+        Raises `BadEnvironmentName`, `BadHome`, `BadRoot`, `BaseIsEnvironment`, `EnvironmentExists`, `EnvironmentElsewhere`,
+        `EnvironmentClosing`, `InvalidWarehouse`, `DiskTrouble`, `StorageTrouble`, `OSError`.
         """
         if not _NAME.fullmatch(name):
             raise BadEnvironmentName(value=name)
-        # With a link alone, its target would stay when the environment is removed.
-        root = None if root is None else root.resolve()
+        if root is not None:
+            root = normal_root(root)
+            # With a link alone, its target would stay when the environment is removed.
+            root = str(Path(root).resolve()) if protocol_of(root) is None else root
         if (outer := environment_of(self.base)) is not None:
             raise BaseIsEnvironment(home=str(self.base), name=outer.name)
         with self._engine_of(self.base) as engine:
-            opened = opened_in(engine.store).get(name)
-            if opened is None and home_of(self.base, name).exists():
-                # The base was restored to a time before the environment; its log is about another history.
-                raise EnvironmentExists(name=name)
+            opened, home = opened_in(engine.store).get(name), home_of(self.base, name)
+            if opened is None and home.exists():
+                if is_pinned or self._opening_in(home) is not None:
+                    # The base was restored to a time before the environment; its log is about another history.
+                    raise EnvironmentExists(name=name)
+                self.drop(name)
             if opened is None:
                 place = _free_root(folder_of(self.base, name))
-                if root is not None and root.is_relative_to(place.parent.parent.resolve()):
-                    raise BadRoot(value=str(root), why="it is in the folder of the environments")
-                opened = self._record(engine, name, root or place, days)
+                if root is not None and Path(root).is_relative_to(place.parent.parent.resolve()):
+                    raise BadRoot(value=root, why="it is in the folder of the environments")
+                opened = self._record(engine, name, root or str(place), days, is_pinned=is_pinned)
+            elif self.is_elsewhere(opened):
+                raise _elsewhere(opened)
             elif opened.is_closing:
                 raise EnvironmentClosing(name=name)
-            elif self.figures(opened) is not None or (root is not None and str(root) != opened.root):
+            elif not is_pinned or self.figures(opened) is not None or (root is not None and root != opened.root):
                 raise EnvironmentExists(name=name)
             # A store of an older version has no id.
             store_id, fingerprint = engine.store.identity().id or "", engine.queries.events.fingerprint(opened.pin)
             assert fingerprint is not None, "the event of the pin has been recorded"
-            _make_home(self.base, opened, engine.queries.datasets.all().values())
+            environment = Environment(name, str(self.base), opened.root, engine.store.database.place)
+            _make_home(Path(opened.home), environment, engine.queries.datasets.all().values())
             with self._engine_of(Path(opened.home)) as own:
                 Ownership(own.store).claim(Warehouse(opened.root))
-                record_opening(own, Opening(opened.id, name, store_id, opened.pin, fingerprint))
+                unpinned = None if is_pinned else opened
+                record_opening(own, Opening(opened.id, name, store_id, opened.pin, fingerprint, unpinned))
         return opened
 
-    def _record(self, engine: Engine, name: str, root: Path, days: float) -> Opened:
-        """Record the opening in the base, which pins it there."""
+    def _record(self, engine: Engine, name: str, root: str, days: float, *, is_pinned: bool) -> Opened:
+        """Record the opening in the base, which pins it there, unless it is not to be pinned."""
         _check_root(root, self.base)
         now = engine.now()
         asked = Opened(
             id=engine.new_id(),
             name=name,
             home=str(home_of(self.base, name)),
-            root=str(root),
+            root=root,
             opened_at=now,
             keep_until=now + days * _DAY_SECONDS,
             opened_by=this_user(),
+            host=this_host(),
+            is_pinned=is_pinned,
         )
+        if not is_pinned:
+            if (pin := engine.queries.events.head().seq) == 0:
+                raise BadHome(f"The build state of {self.base} is empty; build something there first.")
+            return msgspec.structs.replace(asked, pin=pin)
         open_in(engine, asked)
         opened = opened_in(engine.store)[name]
         if opened.id != asked.id:
             raise EnvironmentExists(name=name)
         return opened
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str) -> str | None:
         """Remove an environment and what it built, also one that a restored base does not know. A killed call is continued by the next.
 
-        Raises `NoEnvironment`, `InUse`, `BaseElsewhere`, `OSError`.
+        A day after its time, an environment of a different host is forgotten, and its root is returned: it stays.
+        Raises `NoEnvironment`, `InUse`, `EnvironmentElsewhere`, `BaseChanged`, `DiskTrouble`, `StorageTrouble`, `OSError`.
         """
         with self._engine_of(self.base) as engine:
             found = opened_in(engine.store)
             opened = found.get(name)
+            if opened is not None and self.is_elsewhere(opened):
+                if not home_of(self.base, name).exists():
+                    if engine.now() < opened.keep_until + GRACE_SECONDS:
+                        raise _elsewhere(opened)
+                    forget_in(engine, name)
+                    return opened.root
+                # An earlier environment of the name: the different host has freed the name.
+                opened = None
             home = home_of(self.base, name) if opened is None else Path(opened.home)
             if opened is None and not (_NAME.fullmatch(name) and home.exists()):
                 raise NoEnvironment(name=name, names=list(found))
-            known = opened or environment_of(home)
+            environment = environment_of(home)
+            known = opened or environment
             store_id, kept = None, frozenset[str]()
-            if (home / DATABASE_NAME).exists():
+            # A removal that was killed in the home has removed the root.
+            if environment is not None and (home / DATABASE_NAME).exists():
                 with self._engine_of(home) as own:
+                    _check_is_base(engine, own, environment, opened)
                     _check_is_idle(own, name)
                     if opened is not None:
                         close_in(engine, opened)
-                        # A launch may have begun meanwhile; none begins in an environment that is closing.
-                        _check_is_idle(own, name)
+                    elif (opening := opening_of(own.store)) is not None:
+                        close_unpinned_in(own, opening)
+                    # A launch may have begun meanwhile; none begins in an environment that is closing.
+                    _check_is_idle(own, name)
                     store_id = own.store.identity().id
                     kept = taken_files(engine, own)
             base = engine.store.identity()
@@ -183,13 +240,12 @@ class Environments:
             _remove_folder(home.parent, store_id)
             if opened is not None:
                 forget_in(engine, name)
+        return None
 
     @contextmanager
     def _engine_of(self, home: Path) -> Iterator[Engine]:
-        """The engine on the SQLite store of a home, closed at the end. Raises `BaseElsewhere`."""
-        engine = self._open(home) if store_url_of_home(home) == sqlite_url(home) else None
-        if engine is None:
-            raise BaseElsewhere(home=str(home))
+        """The engine on the store of a home, closed at the end."""
+        engine = self._open(home)
         try:
             yield engine
         finally:
@@ -205,10 +261,10 @@ def taken_files(base: Engine, own: Engine) -> frozenset[str]:
             continue
         asset = asset_of(one.ref)
         place = Warehouse.of_manifest(one.manifest_uri, asset)
-        kept.add(os.path.realpath(place.instance_dir(asset, one.uuid)))
+        kept.add(_real(place.instance_dir(asset, one.uuid)))
         # Without a manifest nothing is left to keep.
         with suppress(ManifestMissing):
-            kept.update(map(os.path.realpath, file_paths(place, read_manifest(place, asset, one.uuid))))
+            kept.update(map(_real, file_paths(place, read_manifest(place, asset, one.uuid))))
     return frozenset(kept)
 
 
@@ -221,27 +277,26 @@ def _remove_root(root: str, store_id: str | None, kept: frozenset[str], heir: Ma
     marker = marker_of(warehouse)
     if marker is None or marker.store_id != store_id:
         return
-    real = os.path.realpath(root)
-    here = frozenset(path for path in kept if path.startswith(f"{real}/"))
-    holding = frozenset(str(parent) for path in here for parent in Path(path).parents)
-    _remove_all_but(real, here | {f"{real}/{MARKER_NAME}"}, holding)
-    if here:
+    storage, marked = warehouse.storage, f"{warehouse.root}/{MARKER_NAME}"
+    files = [file.path for file in storage.list_files(warehouse.root, deep=True) if file.path != marked]
+    going = [path for path in files if not _is_in(_real(path), kept)]
+    storage.remove_files(going, warehouse.root)
+    if len(going) < len(files):
         replace_marker(warehouse, heir)
     else:
-        shutil.rmtree(root)
+        # Empty folders, and links to folders, stay until then.
+        storage.remove_tree(warehouse.root)
 
 
-def _remove_all_but(folder: str, kept: frozenset[str], holding: frozenset[str]) -> None:
-    """`holding` are the folders with something that is kept."""
-    for entry in os.scandir(folder):
-        if entry.path in kept:
-            continue
-        if entry.path in holding:
-            _remove_all_but(entry.path, kept, holding)
-        elif entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
+def _real(path: str) -> str:
+    return os.path.realpath(path) if protocol_of(path) is None else path
+
+
+def _is_in(path: str, kept: frozenset[str]) -> bool:
+    """Whether a file or a folder above it is among `kept`."""
+    while path and path not in kept:
+        path = path.rpartition("/")[0]
+    return bool(path)
 
 
 def _remove_folder(folder: Path, store_id: str | None) -> None:
@@ -263,43 +318,70 @@ def _free_root(folder: Path) -> Path:
     return next(root for name in names if not (root := folder / name).exists())
 
 
-def _check_root(root: Path, base: Path) -> None:
-    """Raises `BadRoot` for a root inside a home or a different root, and for a root with files."""
-    home = other_home(Warehouse(str(root / "data")), str(base / "no store"))
-    if home is not None or root.is_relative_to(base):
-        raise BadRoot(value=str(root), why=f"it is inside the Dagster home {home or base}")
-    for folder in root.parents:
-        if (folder / MARKER_NAME).exists():
-            raise BadRoot(value=str(root), why=f"it is inside the warehouse {folder}")
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise BadRoot(value=str(root), why="it is not empty")
+def _check_root(root: str, base: Path) -> None:
+    """Raises `BadRoot` for a root inside a home or a different root, and for a root with files; `DiskTrouble`, `StorageTrouble`."""
+    home = other_home(Warehouse(f"{root}/data"), str(base / "no store"))
+    if home is not None or Path(root).is_relative_to(base):
+        raise BadRoot(value=root, why=f"it is inside the Dagster home {home or base}")
+    scheme, mark, path = root.rpartition("://")
+    above = [f"{scheme}{mark}{folder}" for folder in Path(path).parents if str(folder) not in (".", "/")]
+    for folder in above:
+        # The rights of a user may end below. The data of the base can be read.
+        with suppress(AccessDenied):
+            if marker_of(Warehouse(folder)) is not None:
+                raise BadRoot(value=root, why=f"it is inside the warehouse {folder}")
+    is_empty = not Warehouse(root).storage.list_files(root, deep=True) if mark else _is_empty_folder(Path(root))
+    if not is_empty:
+        raise BadRoot(value=root, why="it is not empty")
 
 
-def _make_home(base: Path, opened: Opened, datasets: Iterable[DatasetSpec]) -> None:
-    home = Path(opened.home)
+def _is_empty_folder(path: Path) -> bool:
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
+def _make_home(home: Path, environment: Environment, datasets: Iterable[DatasetSpec]) -> None:
     home.mkdir(parents=True, exist_ok=True)
-    Path(opened.root).mkdir(parents=True, exist_ok=True)
+    if protocol_of(environment.root) is None:
+        Path(environment.root).mkdir(parents=True, exist_ok=True)
     (home.parent.parent / ".gitignore").write_text("*\n")
     (home / "dagster.yaml").write_text(SETTINGS)
-    contents = msgspec.json.encode(Environment(opened.name, str(base), opened.root))
     temporary = home / f"{FILE_NAME}.new"
-    temporary.write_bytes(contents)
-    os.replace(temporary, home / FILE_NAME)
-    _bring_keys(base, home, datasets)
+    temporary.write_bytes(msgspec.json.encode(environment))
+    temporary.replace(home / FILE_NAME)
+    _bring_keys(Path(environment.base), home, datasets)
 
 
 def _bring_keys(base: Path, home: Path, datasets: Iterable[DatasetSpec]) -> None:
     """Add the keys of dynamic partitions, which Dagster keeps in the home."""
     names = {name for spec in datasets if spec.partitions and (name := dynamic_name(spec.partitions)) is not None}
     keys = {name: found for name in names if (found := dynamic_keys(base, name))}
-    if not keys:
+    are_moved = bool(names) and moves_events(base)
+    if not keys and not are_moved:
         return
     # Dagster's import takes a second, and few projects have such partitions.
     from databuild_dagster.bindings.registry.instance import open_instance
 
+    if are_moved:
+        with open_instance(base) as of_base:
+            keys = {name: list(of_base.get_dynamic_partitions(name)) for name in names}
     with open_instance(home) as instance:
         for name, found in keys.items():
             instance.add_dynamic_partitions(name, found)
+
+
+def _elsewhere(opened: Opened) -> EnvironmentElsewhere:
+    return EnvironmentElsewhere(name=opened.name, host=opened.host, home=opened.home)
+
+
+def _check_is_base(engine: Engine, own: Engine, environment: Environment, opened: Opened | None) -> None:
+    """Raises `BaseChanged` if an environment was opened on a different base: place, id and record are different."""
+    opening, place = opening_of(own.store), engine.store.database.place
+    if environment.place in ("", place):
+        return
+    if opening is None or (
+        opening.base_id != engine.store.identity().id and (opened is None or opened.id != opening.id)
+    ):
+        raise BaseChanged(name=environment.name, place=place, why=f"the base was {environment.place}")
 
 
 def _check_is_idle(engine: Engine, name: str) -> None:

@@ -1,7 +1,7 @@
 """The refusals of environments (rule 16)."""
 
 from databuild_dagster.model.errors import InvalidRequest, NotFound, Refused
-from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.errors import StoreAway, StoreUnusable
 
 
 class EnvironmentExists(Refused):
@@ -22,8 +22,10 @@ class BaseIsEnvironment(Refused):
     hint = "Unset DATABUILD_ENV, or set DAGSTER_HOME to the home of the base."
 
 
-class BaseElsewhere(Refused):
-    """The build state of {home} is not in its SQLite file, and other databases have no environments yet."""
+class EnvironmentElsewhere(Refused):
+    """The environment {name} was opened on {host}, in {home}."""
+
+    hint = "Choose a different name, or run `databuild env drop {name}` on {host}. A day after its time, every host may free the name."
 
 
 class BadEnvironmentName(InvalidRequest):
@@ -56,16 +58,19 @@ class InUse(Refused):
     hint = "Wait for its end, or stop that process, then repeat the command."
 
 
-class BaseAway(StoreUnusable):
-    """The base of the environment {name} is not in {home} any longer."""
+class BaseAway(StoreAway):
+    """The base of the environment {name} cannot be reached: {why}."""
 
-    hint = "Bring the home back to its place, or remove the folder of the environment."
+    hint = "Run the command again when the base is there. What the environment has can be read meanwhile."
 
 
 class BaseChanged(StoreUnusable):
-    """The build state in {home} is not the base that the environment {name} was opened on: {why}."""
+    """The build state in {place} is not the base that the environment {name} was opened on: {why}."""
 
-    hint = "`databuild env drop {name}` removes the environment, and `databuild env create {name}` opens it on the present state."
+    hint = (
+        "Correct DATABUILD_DB_URL or DAGSTER_HOME if it names the wrong one. Otherwise `databuild env drop {name}` removes the "
+        "environment, and `databuild env create {name}` opens it on the present state."
+    )
 
 
 class EnvironmentOver(StoreUnusable):

@@ -19,6 +19,7 @@ from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.errors import NothingBuilt, TooManyToPromote
 from databuild_dagster.features.environments.records import (
     PREFIX,
+    Opened,
     give,
     given_in,
     opened_in,
@@ -34,6 +35,7 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
+from databuild_dagster.warehouse.storage import protocol_of
 
 #: Refs of a promotion.
 MAX_PROMOTED: Final = 10_000
@@ -76,10 +78,9 @@ def promote(
     """
     with environments.both(name) as (base, own):
         base_of(own)
-        if base.store.identity().id is None:
-            # No marker could say that the data is its own.
-            why = "an older version made its build state, and `databuild log take-over` gives it an id"
-            raise PromotionRefused(environment=name, causes=(), why=why)
+        opened = opened_in(base.store).get(name)
+        if (why := _why_not_any(base, opened)) is not None or opened is None:
+            raise PromotionRefused(environment=name, causes=(), why=why or "")
         if not dry_run:
             settle(base, own)
         refs = _selected(own, name, names)
@@ -88,7 +89,7 @@ def promote(
             environment=name,
             opening=PREFIX + name,
             revision=revision_of(base.store, name),
-            pin=opened_in(base.store)[name].pin,
+            pin=opened.pin,
             instances=tuple(look.births),
             ahead=ahead,
         )
@@ -105,6 +106,18 @@ def promote(
         if moved and not dry_run:
             _record(base, own, refs, look, command)
         return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes))
+
+
+def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
+    """Why a base can take nothing of an environment."""
+    if opened is None:
+        return "it was opened with --unpinned, so the base has no record of it"
+    if base.store.identity().id is None:
+        # No marker could say that the data is its own.
+        return "an older version made its build state, and `databuild log take-over` gives it an id"
+    if base.store.path is None and protocol_of(opened.root) is None:
+        return f"{opened.root} is on the disk of this machine, which others that read the base may not have"
+    return None
 
 
 def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command: PromoteInstances) -> None:

@@ -38,11 +38,15 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
     opened_by: str
     #: It is being removed, and borrows nothing more.
     is_closing: bool = False
+    #: The host of its home; empty in the log of an older version.
+    host: str = ""
+    #: Whether its base has this record, and keeps what it sees.
+    is_pinned: bool = True
     #: The pin; 0 in the event that is the pin itself.
     pin: int = 0
 
 
-class Opening(msgspec.Struct, frozen=True):
+class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """The base and the pin, in the log of an environment."""
 
     id: str
@@ -52,6 +56,8 @@ class Opening(msgspec.Struct, frozen=True):
     pin: int
     #: Of the event at the pin.
     fingerprint: str
+    #: The environment, if its base has no record of it.
+    unpinned: Opened | None = None
 
 
 def opened_in(store: Store) -> dict[str, Opened]:
@@ -72,6 +78,13 @@ def close_in(engine: Engine, opened: Opened) -> None:
     """Record in the base that an environment is being removed."""
     closing = msgspec.structs.replace(opened, is_closing=True)
     _invoke(engine, do(Put(PREFIX + opened.name, msgspec.json.encode(closing))))
+
+
+def close_unpinned_in(own: Engine, opening: Opening) -> None:
+    """Record in the log of an environment that it is being removed, if its base has no record of it."""
+    if opening.unpinned is not None:
+        closing = msgspec.structs.replace(opening.unpinned, is_closing=True)
+        record_opening(own, msgspec.structs.replace(opening, unpinned=closing))
 
 
 def forget_in(engine: Engine, name: str) -> None:

@@ -57,6 +57,8 @@ class Database(ABC):
     path: str | None = None
     #: Whether it is in the memory of this process, so that no other process can open it.
     is_private = False
+    #: Connections to a server that are kept at rest.
+    max_at_rest = 2
 
     def check_place(self) -> None:
         """Raises `NetworkFileSystem` where processes cannot share it."""

@@ -67,9 +67,8 @@ _SWAPPED = (psycopg.errors.DeadlockDetected, psycopg.errors.UndefinedTable)
 
 #: A connection that was idle for longer is checked before use.
 DOUBT_AFTER_SECONDS = 10.0
-#: Connections kept for reuse while threads work, and at rest; a server has a hundred.
+#: Connections kept for reuse while threads work; a server has a hundred.
 MAX_KEPT = 4
-MAX_AT_REST = 2
 #: A working process closes the other connections at this interval.
 REST_SECONDS = 10.0
 #: Rows that a statement writes at most.
@@ -272,7 +271,7 @@ class PostgresDatabase(Database):
         connection.used_at = time.monotonic()
         if not connection.raw.closed and not connection.in_transaction and len(self._free) < MAX_KEPT:
             self._free.append(connection)
-            if len(self._free) > MAX_AT_REST and self._rest is None:
+            if len(self._free) > self.max_at_rest and self._rest is None:
                 self._rest = threading.Timer(REST_SECONDS, self._close_others)
                 self._rest.daemon = True
                 # An interpreter that ends begins no thread.
@@ -284,7 +283,7 @@ class PostgresDatabase(Database):
     def _close_others(self) -> None:
         self._rest = None
         with suppress(IndexError):
-            while len(self._free) > MAX_AT_REST:
+            while len(self._free) > self.max_at_rest:
                 self._free.pop(0).raw.close()
 
     def _forget_the_parents(self) -> None:

@@ -46,6 +46,12 @@ HOST_VARIABLE = "DATABUILD_HOST"
 #: The place that a backup has until it takes over.
 _A_BACKUP = "a backup"
 
+
+def this_host() -> str:
+    """The name of this host, which its containers may share."""
+    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
+
+
 # A state is stored as its text. Without an adapter sqlite3 searches for one with every state.
 for _states in (InstanceState, JobRunState, WantState):
     sqlite3.register_adapter(_states, attrgetter("_value_"))
@@ -120,7 +126,7 @@ class SqliteDatabase(Database):
         """Not the device, which a restart of the machine may change."""
         if self.path is None:
             return None
-        return f"inode {os.stat(self.path).st_ino} on {os.environ.get(HOST_VARIABLE) or socket.gethostname()}"
+        return f"inode {os.stat(self.path).st_ino} on {this_host()}"
 
     def has_table(self, connection: Connection, name: str) -> bool:
         return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -12,7 +12,8 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from databuild_dagster.data.home import sqlite_url
+from databuild_dagster.data.environment import environment_of
+from databuild_dagster.data.home import DB_URL_VARIABLE, sqlite_url
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Provided
 from databuild_dagster.features.environments.borrowing import provide
@@ -22,7 +23,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.errors import StoreReplaced
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import SmallCatalog, dataset
-from tests.support.world import World
+from tests.support.world import World, worlds
 
 
 def coded(asset: str, *needs: str, code: str = "1", settings: Iterable[str] = ()) -> DatasetSpec:
@@ -62,14 +63,19 @@ class Shop:
     def environments(self) -> Environments:
         return Environments(self.home, self._open)
 
-    def _open(self, home: Path) -> Engine:
-        engine = Engine(open_store(sqlite_url(home)), cast(Catalog, SmallCatalog(())), clock=self.base.clock)
+    def over(self, url: str) -> Environments:
+        """The environments that a command finds with a different url of the base."""
+        return Environments(self.home, lambda home: self._open(home, url))
+
+    def _open(self, home: Path, url_of_base: str = "") -> Engine:
+        url = url_of_base or self.base.store.url if environment_of(home) is None else sqlite_url(home)
+        engine = Engine(open_store(url), cast(Catalog, SmallCatalog(())), clock=self.base.clock)
         self.traced(engine)
         return engine
 
-    def branch(self, *specs: DatasetSpec, name: str = "branch", days: float = 14) -> World:
+    def branch(self, *specs: DatasetSpec, name: str = "branch", days: float = 14, is_pinned: bool = True) -> World:
         """The world of a new environment, with the datasets of a branch."""
-        opened = self.environments.create(name, days=days)
+        opened = self.environments.create(name, days=days, is_pinned=is_pinned)
         world = World(changed(*specs), url=sqlite_url(Path(opened.home)), first_id=1_000_000 * (1 + len(self.worlds)))
         self.worlds.append(world)
         return world
@@ -90,7 +96,31 @@ def borrow(world: World, *refs: str) -> Provided:
 def shop(tmp_path: Path) -> Iterator[Shop]:
     home = tmp_path / "base"
     home.mkdir()
-    found = Shop(home, World(SHOP, url=sqlite_url(home)))
+    with opened_shop(home, sqlite_url(home)) as found:
+        yield found
+
+
+@pytest.fixture
+def shop_on_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A base in PostgreSQL, for a test with the mark `databases("postgres")`."""
+    home = tmp_path / "base"
+    home.mkdir()
+    monkeypatch.setenv(DB_URL_VARIABLE, url := worlds.new_url())
+    with opened_shop(home, url) as found:
+        yield found
+
+
+@pytest.fixture
+def any_shop(request: pytest.FixtureRequest, database: str) -> Shop:
+    """A base in the database of the test."""
+    found: Shop = request.getfixturevalue("shop" if database == "sqlite" else "shop_on_server")
+    return found
+
+
+@contextmanager
+def opened_shop(home: Path, url: str) -> Iterator[Shop]:
+    """A base with a key that is built, checked at the end."""
+    found = Shop(home, World(SHOP, url=url))
     found.build("x")
     yield found
     for world in (found.base, *found.worlds):

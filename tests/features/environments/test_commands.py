@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance
 
+from databuild_dagster.bindings.registry.instance import open_instance
+from databuild_dagster.data.home import DB_URL_VARIABLE
 from tests.cli.sources import of_pandas
+from tests.support.object_store import S3Server
 from tests.support.project import Project
+from tests.support.world import worlds
 
 SHOP = of_pandas("""
 days = dg.StaticPartitionsDefinition(["mon", "tue"])
@@ -38,6 +42,14 @@ def side(other: pd.DataFrame) -> pd.DataFrame:
 
 defs = build_definitions([raw, clean, other, report, side], warehouse=HERE / "production")
 """)
+#: An asset whose partitions are in Dagster's storage.
+OF_SHOPS = """
+@databuild_asset(partitions_def=dg.DynamicPartitionsDefinition(name="shops"))
+def staff(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"n": [1]})
+
+defs = build_definitions([raw, clean, other, report, side, staff], warehouse=HERE / "production")
+"""
 MON = ("report@mon", "side@mon")
 
 
@@ -123,7 +135,13 @@ def test_environments_are_listed_and_removed(shop: Project) -> None:
     for name in ("", f"../{shop.home.name}.environments/branch"):
         assert shop.call("--env", name, "status").code == 2
 
+    with shop.recording_nothing():
+        shop.ask("env", "create", "brief", "--unpinned")
+    assert [one["is_pinned"] for one in shop.ask("env", "list")] == [True, False]
+    assert "It is not pinned" in shop.call("env", "show", "brief").out
+
     shop.ask("env", "drop", "branch")
+    shop.ask("env", "drop", "brief")
 
     assert shop.ask("env", "list") == []
     gone = shop.call("status", DATABUILD_ENV="branch")
@@ -137,7 +155,7 @@ def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
 
     done = shop.call("build", "side@tue", DAGSTER_HOME=opened["home"])
 
-    assert (done.code, "is not in" in done.err) == (1, True)
+    assert (done.code, "no build state is in" in done.err) == (75, True)
     compared = shop.call("env", "diff", DAGSTER_HOME=opened["home"])
     assert (compared.code, str(shop.home) in compared.err, "Traceback" in compared.err) == (2, True, False)
     shop.home.with_name("elsewhere").rename(shop.home)
@@ -173,3 +191,68 @@ def test_what_a_branch_built_becomes_the_data_of_the_base_and_is_not_built_again
     assert shop.call("log", "check", "--deep").code == 0
     shop.ask("revert", "report@mon", "--to", str(done["moved"][1]["before"]))
     assert len(shop.ask("read", "report@mon")) == 5
+
+
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize(
+    "place", ["variable", pytest.param("settings", marks=pytest.mark.long("Dagster makes its tables"))]
+)
+def test_a_branch_is_built_beside_a_base_in_postgresql(
+    project: Project, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    url = worlds.new_url()
+    if place == "variable":
+        monkeypatch.setenv(DB_URL_VARIABLE, url)
+    else:
+        monkeypatch.setenv("SHOP_URL", url.replace("+psycopg:", "+psycopg2:"))
+        (project.home / "dagster.yaml").write_text("storage: {postgres: {postgres_url: {env: SHOP_URL}}}\n")
+    with open_instance(project.home) as instance:
+        instance.add_dynamic_partitions("shops", ["centre"])
+    shop = SHOP + OF_SHOPS
+    project.define(shop)
+    project.build(*MON)
+    before = uuids(project)
+    opened = project.ask("env", "create", "branch")
+    project.define(shop.replace("frame.n > 1", "frame.n > 2"))
+
+    plan = {one["ref"]: one["action"] for one in project.ask("--env", "branch", "plan", *MON)["jobs"]}
+    project.ask("--env", "branch", "build", *MON, "staff@centre")
+
+    assert (plan["clean@mon"], plan["report@mon"], plan["side@mon"]) == ("build", "build", "reuse")
+    assert Path(opened["home"], "databuild.db").exists()
+    assert not (project.home / "databuild.db").exists()
+    after = uuids(project, "--env", "branch")
+    assert {ref for ref in before if before[ref] != after[ref]} == {"clean@mon", "report@mon"}
+    assert uuids(project) == before
+    assert len(project.ask("--env", "branch", "read", "report@mon")) == 4
+    (shown,) = project.ask("env", "list")
+    assert (shown["borrowed"], shown["built"]) == (3, 3)
+    compared = project.ask("env", "diff", "branch")
+    assert [one["dataset"] for one in compared["datasets"]] == ["clean", "report", "staff"]
+    project.build("--rebuild", "side@mon")
+    gc = ("gc", "--keep", "0", "--older-than", "none", "--yes")
+    stored = files(project.folder / "production")
+    project.ask(*gc)
+    assert files(project.folder / "production") == stored, "the environment may read it"
+    project.ask("env", "drop", "branch")
+    project.ask(*gc)
+    assert files(project.folder / "production") < stored
+    assert project.ask("env", "list") == []
+
+
+def test_a_branch_is_built_in_the_bucket_of_its_base(project: Project, s3: S3Server, bucket: str) -> None:
+    project.define(SHOP.replace('HERE / "production"', f'"s3://{bucket}/production"'))
+    project.build(*MON)
+    before = s3.keys(bucket)
+    project.ask("env", "create", "branch", "--root", f"s3://{bucket}/branch")
+    project.define(SHOP.replace("frame.n > 1", "frame.n > 2"))
+
+    project.ask("--env", "branch", "build", *MON)
+
+    written = sorted(set(s3.keys(bucket)) - set(before))
+    assert {key.split("/")[1] for key in written if key.endswith(".parquet")} == {"clean", "report"}
+    assert all(key.startswith("branch/") for key in written)
+    assert len(project.ask("--env", "branch", "read", "report@mon")) == 4
+    assert len(project.ask("--env", "branch", "read", "side@mon")) == 3
+    project.ask("env", "drop", "branch")
+    assert s3.keys(bucket) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +14,20 @@ import pytest
 
 from databuild_dagster.data.environment import FILE_NAME, environment_of, folder_of
 from databuild_dagster.data.home import warehouse_of_home
-from databuild_dagster.data.ownership import Ownership, RootOfAnother, plan_take_over
+from databuild_dagster.data.ownership import MARKER_NAME, Ownership, RootOfAnother, plan_take_over
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.features.environments import errors
+from databuild_dagster.features.environments.base import base_of
 from databuild_dagster.features.environments.environments import Environments
+from databuild_dagster.features.environments.keeping import Pins
 from databuild_dagster.features.environments.records import close_in, opened_in
+from databuild_dagster.warehouse.errors import StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from tests.features.environments.conftest import Shop, borrow
-from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
+from tests.features.environments.test_keeping import kept_by, rebuilt
+from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at, on_each_statement
+from tests.support.object_store import S3Server
 
 
 def test_an_environment_has_a_home_and_a_root_beside_its_base(shop: Shop) -> None:
@@ -35,7 +41,7 @@ def test_an_environment_has_a_home_and_a_root_beside_its_base(shop: Shop) -> Non
 
 
 def test_a_root_may_be_named(shop: Shop, tmp_path: Path) -> None:
-    opened = shop.environments.create("branch", root=tmp_path / "elsewhere")
+    opened = shop.environments.create("branch", root=str(tmp_path / "elsewhere"))
 
     assert Path(opened.root, ".databuild.json").exists()
     shop.environments.drop("branch")
@@ -45,7 +51,7 @@ def test_a_root_may_be_named(shop: Shop, tmp_path: Path) -> None:
 def test_a_root_behind_a_link_is_removed_with_its_environment(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
-    shop.environments.create("branch", root=tmp_path / "link")
+    shop.environments.create("branch", root=str(tmp_path / "link"))
 
     shop.environments.drop("branch")
 
@@ -56,7 +62,7 @@ def test_a_removal_that_was_killed_between_two_files_is_continued(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "elsewhere"
-    shop.environments.create("branch", root=root)
+    shop.environments.create("branch", root=str(root))
     for name in ("clean", "report"):
         (root / name).mkdir()
         (root / name / "part.parquet").touch()
@@ -109,7 +115,7 @@ def test_an_environment_is_no_base(shop: Shop) -> None:
     opened = shop.environments.create("branch")
 
     with pytest.raises(errors.BaseIsEnvironment):
-        Environments(Path(opened.home), lambda home: None).create("further")
+        Environments(Path(opened.home), shop.environments._open).create("further")
 
 
 def test_a_root_in_a_home_or_with_files_is_refused(shop: Shop, tmp_path: Path) -> None:
@@ -131,16 +137,65 @@ def test_a_root_in_a_home_or_with_files_is_refused(shop: Shop, tmp_path: Path) -
         folder_of(shop.home, "next") / "data",
     ):
         with pytest.raises(errors.BadRoot):
-            shop.environments.create("branch", root=root)
+            shop.environments.create("branch", root=str(root))
     assert shop.base.seq == seq
     assert shop.environments.opened() == {}
 
 
-def test_a_base_in_another_database_is_refused(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABUILD_DB_URL", "postgresql+psycopg://host/database")
+def test_a_root_in_a_bucket_is_removed_whole_and_alone(shop: Shop, s3: S3Server, bucket: str) -> None:
+    client = s3.client()
+    for key in ("branches/a-2/x.parquet", "branches/b", "other/.databuild.json"):
+        client.put_object(Bucket=bucket, Key=key, Body=b"x")
+    before = s3.keys(bucket)
+    s3.refusals.append((403, "AccessDenied", f"GET /{bucket}/{MARKER_NAME}"))
+    opened = shop.environments.create("branch", root=f"s3://{bucket}/branches/a/")
+    assert s3.refusals == [], "the user has no rights above"
+    for key in ("clean/data/part.parquet", "clean/.hidden/x", "report/data/part.parquet"):
+        client.put_object(Bucket=bucket, Key=f"branches/a/{key}", Body=b"x")
 
-    with pytest.raises(errors.BaseElsewhere):
-        shop.environments.create("branch")
+    assert opened.root == f"s3://{bucket}/branches/a"
+    assert Ownership(shop.base.store).why_not(Warehouse(opened.root)) is not None
+    for root in ("branches", "branches/a", "branches/a/clean", "other/x"):
+        with pytest.raises(errors.BadRoot):
+            shop.environments.create("next", root=f"s3://{bucket}/{root}")
+    with pytest.raises(StorageTrouble):
+        shop.environments.create("next", root="s3://no-such-bucket/x")
+    s3.refusals.append((403, "AccessDenied", f"DELETE /{bucket}/branches/a/report"))
+    with pytest.raises(StorageTrouble):
+        shop.environments.drop("branch")
+    assert f"branches/a/{MARKER_NAME}" in s3.keys(bucket)
+
+    shop.environments.drop("branch")
+
+    assert s3.keys(bucket) == before
+    assert shop.environments.opened() == {}
+
+
+def test_an_environment_that_is_not_pinned_records_nothing_in_its_base(shop: Shop) -> None:
+    seq = shop.base.seq
+
+    branch = shop.branch(is_pinned=False)
+
+    opened = shop.environments.opened()["branch"]
+    assert (shop.base.seq, opened.pin) == (seq, seq)
+    assert len(borrow(branch, "raw@x").live) == 1
+    assert shop.environments.figures(opened) == (1, 0)
+    assert kept_by(Pins(shop.base.engine), shop.base, rebuilt(shop.base, "other@x")) == set()
+    for is_pinned in (True, False):
+        with pytest.raises(errors.EnvironmentExists):
+            shop.environments.create("branch", is_pinned=is_pinned)
+    launch = branch.buffer("clean@x")
+    branch.start_launch(launch, holder=this_process())
+    with pytest.raises(errors.InUse):
+        shop.environments.drop("branch")
+
+
+def test_an_environment_that_is_not_pinned_is_over_after_its_time(shop: Shop) -> None:
+    opened = shop.environments.create("branch", is_pinned=False, days=1)
+    shop.base.clock.turn(86_400)
+
+    with shop.environments._engine_of(Path(opened.home)) as engine, pytest.raises(errors.EnvironmentOver):
+        base_of(engine)
 
 
 def test_a_removed_environment_leaves_its_name_and_all_data_of_the_base(shop: Shop) -> None:
@@ -231,32 +286,37 @@ class Statements:
 
     def set_trace_callback(self, call: Callable[[str], None]) -> None:
         self._call = call
+        on_each_statement(SimpleNamespace(path=None), call)
 
     def _trace(self, engine: Engine) -> None:
-        if self._call is not None:
+        if self._call is not None and engine.store.path is not None:
             connection: Any = engine.store._connection()
             connection.set_trace_callback(self._call)
 
 
 @pytest.mark.long("it kills a process at each statement of a command")
+@pytest.mark.databases("sqlite", "postgres")
 @pytest.mark.parametrize("counter", AT_STATEMENTS)
-@pytest.mark.parametrize("command", ["create", "drop"])
-def test_a_command_that_was_killed_anywhere_is_repeated(shop: Shop, command: str, counter: Any) -> None:
+@pytest.mark.parametrize("command", ["create", "create unpinned", "drop"])
+def test_a_command_that_was_killed_anywhere_is_repeated(any_shop: Shop, command: str, counter: Any) -> None:
+    shop = any_shop
     shop.base.close()
     world = SimpleNamespace(store=Statements(shop))
+    create = partial(shop.environments.create, "branch", is_pinned=command != "create unpinned")
+    act = partial(shop.environments.drop, "branch") if command == "drop" else create
 
     for statement in range(1, MOST_STATEMENTS):
         if command == "drop":
-            shop.environments.create("branch")
-        is_killed = killed_at(world, statement, lambda _: getattr(shop.environments, command)("branch"), counter)
+            create()
+        is_killed = killed_at(world, statement, lambda _: act(), counter)
         if is_killed:
             found = shop.environments.opened().get("branch")
             if command == "drop" and found is not None:
                 shop.environments.drop("branch")
-            if command == "create" and (found is None or shop.environments.figures(found) is None):
-                shop.environments.create("branch")
+            if command != "drop" and (found is None or shop.environments.figures(found) is None):
+                create()
         found = shop.environments.opened().get("branch")
-        if command == "create":
+        if command != "drop":
             assert found is not None
             assert shop.environments.figures(found) == (0, 0)
             assert environment_of(Path(found.home)) is not None

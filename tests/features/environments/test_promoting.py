@@ -164,7 +164,7 @@ def test_what_the_environment_alone_has_goes_with_it(shop: Shop) -> None:
 
     shop.environments.drop("branch")
 
-    assert not (root / "report").exists()
+    assert not files(root / "report")
     assert {path.parent for path in files(root / "clean")} == {
         Path(str(shop.base.canonical("clean@x").manifest_uri)).parent
     }
@@ -185,7 +185,7 @@ def test_a_name_is_used_again_beside_what_the_base_took(shop: Shop) -> None:
 
 def test_a_named_root_keeps_what_the_base_took(shop: Shop, tmp_path: Path) -> None:
     root = tmp_path / "elsewhere"
-    shop.environments.create("branch", root=root)
+    shop.environments.create("branch", root=str(root))
     branch = World(changed(CLEANER), url=sqlite_url(home_of(shop.home, "branch")), first_id=1_000_000)
     shop.worlds.append(branch)
     borrow(branch, "clean@x")
@@ -295,6 +295,13 @@ def test_an_environment_that_is_over_or_closing_promotes_nothing(shop: Shop) -> 
     shop.base.clock.turn(15 * 86_400)
 
     with pytest.raises(errors.EnvironmentOver):
+        run(shop)
+
+
+def test_an_environment_without_a_record_in_its_base_promotes_nothing(shop: Shop) -> None:
+    shop.branch(CLEANER, is_pinned=False)
+
+    with pytest.raises(PromotionRefused, match="--unpinned"):
         run(shop)
 
 

@@ -14,7 +14,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model import commands as c
 from databuild_dagster.store.backends import postgres
 from databuild_dagster.store.backends.heartbeats import Heartbeats, NotedSession
-from databuild_dagster.store.backends.postgres import MAX_AT_REST, MAX_KEPT, PostgresConnection, PostgresDatabase
+from databuild_dagster.store.backends.postgres import MAX_KEPT, PostgresConnection, PostgresDatabase
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
 from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import NotOneFile, StoreUnusable
@@ -124,9 +124,9 @@ def test_threads_share_a_few_lines(small, monkeypatch):
 
     database = small.store.database
     assert isinstance(database, PostgresDatabase)
-    assert MAX_AT_REST < len(database._free) <= MAX_KEPT
+    assert database.max_at_rest < len(database._free) <= MAX_KEPT
     database._rest.join(250)
-    assert len(database._free) <= MAX_AT_REST
+    assert len(database._free) <= database.max_at_rest
 
 
 def test_what_was_asked_in_vain_is_not_the_answer_of_another_time(small):
