@@ -46,6 +46,12 @@ def home_of(base: Path, name: str) -> Path:
     return folder_of(base, name) / "home"
 
 
+def environments_of(base: Path) -> list[Environment]:
+    """The environments of the base in a home, of which their homes are there."""
+    homes = base.with_name(f"{base.name}.environments").glob("*/home")
+    return [environment for home in homes if (environment := environment_of(home)) is not None]
+
+
 def is_in_environment() -> bool:
     """Whether Dagster's instance of this process is that of an environment."""
     home = os.environ.get("DAGSTER_HOME")

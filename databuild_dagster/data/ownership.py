@@ -7,12 +7,12 @@ store has the same id and a different place; it removes nothing there until `tak
 import os
 from collections.abc import Collection, Iterable
 from functools import cached_property
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import msgspec
 
-from databuild_dagster.data.environment import environment_of
+from databuild_dagster.data.environment import environment_of, environments_of
 from databuild_dagster.data.home import DATABASE_NAME
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.store.format import PLACE, STORE_ID
@@ -137,12 +137,17 @@ class TakenOver(NamedTuple):
 def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:
     """The roots outside the home, each with the reason if it cannot be taken over: it is in another home and not in `named`."""
     ownership, found = Ownership(store), []
+    environments = [] if store.path is None else environments_of(Path(store.path).parent)
+    of_environments = {Warehouse(one.root).root: one.name for one in environments}
     for warehouse in warehouses:
         if ownership.is_at_home(warehouse) or ownership.is_of_base(warehouse):
             continue
         home = None if warehouse.root in named else other_home(warehouse, store.path)
         marker = marker_of(warehouse)
         why = None if home is None else f"it is inside the home {home}"
+        if (name := of_environments.get(warehouse.root)) is not None:
+            # The store took instances there.
+            why = f"the environment {name} owns it until `databuild env drop {name}`"
         found.append(TakenOver(warehouse.root, None if marker is None else marker.place, why))
     return found
 

@@ -15,7 +15,7 @@ from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.store.queries.queries import Queries
 
 #: Events by which instances become live.
-PUBLISHING = ("JobRunSucceeded", "LotArrived", "InstancesReturned")
+PUBLISHING = ("JobRunSucceeded", "LotArrived", "InstancesReturned", "InstancesPromoted")
 #: Seconds between two looks of a following reader; an idle look takes microseconds.
 FOLLOW_SECONDS = 0.5
 

@@ -384,6 +384,23 @@ class ReturnInstances(Command, frozen=True, kw_only=True):
     refs: tuple[Returnable, ...]
 
 
+class PromoteInstances(Command, frozen=True, kw_only=True):
+    """Make instances of an environment the canonical instances of their refs, in one event (rule 16.10).
+
+    It is refused as a whole, with a cause for each ref that cannot move. A ref whose instance readers see already is left out.
+    """
+
+    environment: str
+    #: The key of the environment's opening in the meta storage, and its revision: its closing refuses what comes later.
+    opening: str
+    revision: int
+    #: The last event of this log that the environment sees.
+    pin: int
+    instances: tuple[Birth, ...]
+    #: Also of code that is not registered here yet.
+    ahead: bool = False
+
+
 class ChangeSetAside(Command, frozen=True, kw_only=True):
     """Record the new reasons by which a location's tick sets subjects aside, and the subjects that it plans again (rule 11.7)."""
 

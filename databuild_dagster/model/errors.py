@@ -6,7 +6,7 @@ user, reads again and retries after `Conflict`, has nothing to look at after `No
 
 import difflib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -229,6 +229,23 @@ class CanonicalMoved(Refused):
     """{ref} has a newer instance than the one that the command was about."""
 
     hint = "Nothing was recorded; look again and repeat the command."
+
+
+class EnvironmentMoved(Refused):
+    """The environment {environment} was removed, or is being removed or changed in its base."""
+
+    hint = "Nothing was recorded; look again and repeat the command."
+
+
+class PromotionRefused(Refused):
+    """The base takes no instance of the environment {environment}: {why}."""
+
+    hint = "`databuild env promote {environment} --dry-run` lists every cause."
+
+    def __init__(self, *, environment: str, causes: Sequence[tuple[str, str]], why: str = "") -> None:
+        """`causes` are refs, each with a cause."""
+        named = few_of([f"{ref}: {cause}" for ref, cause in causes])
+        super().__init__(environment=environment, causes=tuple(causes), why=why or named)
 
 
 class AlreadyStarted(Refused):

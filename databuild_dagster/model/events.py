@@ -410,6 +410,16 @@ class InstancesBorrowed(Fact, frozen=True, tag="InstancesBorrowed"):
     births: tuple[Birth, ...]
 
 
+class InstancesPromoted(Fact, frozen=True, tag="InstancesPromoted"):
+    """A base uses instances that one of its environments built: the files stay in their places (rule 16.10)."""
+
+    environment: str
+    #: Instances that this log does not have.
+    births: tuple[Birth, ...]
+    #: Of instances that this log has, ref to uuid.
+    returns: dict[Ref, str] = {}
+
+
 class ArcFiring(msgspec.Struct, frozen=True, omit_defaults=True):
     """An instance of a source has woken an arc, once."""
 
@@ -498,6 +508,7 @@ AnyFact = (
     | RemovalFinished
     | LotArrived
     | InstancesBorrowed
+    | InstancesPromoted
     | ArcFired
     | DatasetRegistered
     | SetAsideChanged

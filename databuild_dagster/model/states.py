@@ -40,6 +40,8 @@ class InstanceCause(Label):
     ARRIVED = "arrived"
     #: InstancesBorrowed: the base of an environment has it.
     BORROWED = "borrowed"
+    #: InstancesPromoted: an environment built it for its base.
+    PROMOTED = "promoted"
     #: JobRunSucceeded, with a manifest that is complete or empty.
     SUCCEEDED = "succeeded"
     #: JobRunFailed or JobRunLost without a retry.
@@ -91,6 +93,7 @@ INSTANCE = Machine[InstanceState, InstanceCause](
         Move(None, _IC.BUFFERED, _I.BUILDING, "a job run took the lease"),
         Move(None, _IC.ARRIVED, _I.LIVE, "another program's files were recorded, complete"),
         Move(None, _IC.BORROWED, _I.LIVE, "an environment uses the instance of its base"),
+        Move(None, _IC.PROMOTED, _I.LIVE, "an instance of an environment was promoted"),
         Move(_I.BUILDING, _IC.SUCCEEDED, _I.LIVE, "its manifest is complete, or empty on purpose"),
         Move(_I.BUILDING, _IC.GAVE_UP, _I.FAILED, "a hard failure, or the attempts are used up"),
         Move(_I.BUILDING, _IC.MISSED_UNBUILDABLE, _I.FAILED, "an input can never exist"),
@@ -274,6 +277,8 @@ class JobRunCause(Label):
     ARRIVED = "LotArrived"
     #: A job run of the base of an environment.
     BORROWED = "InstancesBorrowed"
+    #: A job run of an environment of this base.
+    PROMOTED = "InstancesPromoted"
 
 
 _J, _JC = JobRunState, JobRunCause
@@ -285,6 +290,7 @@ JOB_RUN = Machine[JobRunState, JobRunCause](
         Move(None, _JC.SKIPPED, _J.SKIPPED, "all its refs are live already"),
         Move(None, _JC.ARRIVED, _J.SUCCEEDED, "another program built the data"),
         Move(None, _JC.BORROWED, _J.SUCCEEDED, "it built data in the base of an environment"),
+        Move(None, _JC.PROMOTED, _J.SUCCEEDED, "it built data in an environment"),
         Move(_J.QUEUED, _JC.STARTED, _J.RUNNING, "its launch began"),
         Move(_J.QUEUED, _JC.DEP_MISSED, _J.DEP_MISSED, "the orchestrator found inputs missing"),
         Move(_J.QUEUED, _JC.CANCELED, _J.CANCELED, "no open want is left for it"),

@@ -12,7 +12,7 @@ from databuild_dagster.model.coordination import DelegationOutcome
 #: out where it says nothing. A higher version in a database means that newer code wrote there. 2 knows delegations, expiry and
 #: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, wants that are kept,
 #: and reasons to set aside; 5 paths relative to the home; 6 the code of datasets; 7 borrowed instances, and builds with equal rows;
-#: 8 instances that come back in place of a build.
+#: 8 instances that come back in place of a build, and promoted ones.
 LOG_VERSION = 8
 #: Version of the projections; if it differs, the tables have to be computed again.
 PROJECTION_VERSION = 17

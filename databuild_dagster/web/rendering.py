@@ -57,6 +57,7 @@ _EVENT_WORDS: Final = {
     "RemovalFinished": "finished a removal",
     "LotArrived": "recorded files",
     "InstancesBorrowed": "borrowed instances of the base",
+    "InstancesPromoted": "promoted instances of an environment",
     "ArcFired": "woke a subscriber",
     "DatasetRegistered": "registered",
     "SetAsideChanged": "set aside",

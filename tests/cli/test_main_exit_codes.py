@@ -47,6 +47,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "env show": ("branch",),
     "env diff": ("branch",),
     "env refresh": ("branch",),
+    "env promote": ("branch",),
     "env drop": ("branch",),
     "status --outages": (),
     "pause --needs": ("spark", "--reason", "x"),

@@ -78,6 +78,7 @@ ASKING = {
     c.RetryRefs: lambda w: c.RetryRefs(refs=("sales@1",)),
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="files@1", origin="outside"),)),
     c.BorrowInstances: lambda w: c.BorrowInstances(births=(Birth(w.ids(), "sales", "sales@1", manifest=COMPLETE),)),
+    c.PromoteInstances: lambda w: w.promotion(w.birth("sales@1")),
     c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="files@1", uuid=w.ids(), job_run_id=w.ids(), manifest=COMPLETE),
     c.FireArcs: fired,
 }

@@ -2705,7 +2705,7 @@ GUARDS = (
     ),
     Guard(
         "what is borrowed is materialized again after a kill",
-        "16.10",
+        "16.13",
         "features/environments/announcing.py",
         " if versions.get(event.partition) != (event.tags or {})[DATA_VERSION_TAG]]",
         "]",
@@ -2713,7 +2713,7 @@ GUARDS = (
     ),
     Guard(
         "a borrowed input starts builds",
-        "16.10",
+        "16.13",
         "bindings/authoring/automation.py",
         "dg.AutomationCondition.newly_updated() & ~borrowed)",
         "dg.AutomationCondition.newly_updated())",

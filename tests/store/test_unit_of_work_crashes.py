@@ -149,6 +149,9 @@ COMMANDS = {
         )
     ),
     c.ReturnInstances: lambda w: c.ReturnInstances(refs=tuple(c.Returnable(ref, ("c",)) for ref in ("made", "late"))),
+    c.PromoteInstances: lambda w: w.promotion(
+        *(w.birth(ref, f"00000000-0000-7000-8000-00000000000{ref}", c=w.uuid("c")) for ref in ("e", "i")), w.birth("g")
+    ),
     c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="c", uuid=w.uuid("c"), job_run_id=w.ids(), manifest=COMPLETE),
     c.ChangeSetAside: lambda w: c.ChangeSetAside(
         location=HERE, changes=(AsideFact(kind="ref", names=("a", "c"), reason="it raised"),)

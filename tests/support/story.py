@@ -13,7 +13,7 @@ from databuild_dagster.model.events import Arrival, AsideFact, Erasure, MadeWith
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do, exists, iif
 
 from .catalog import HERE, dataset
-from .world import COMPLETE, EMPTY, World
+from .world import COMPLETE, EMPTY, World, instance_of
 
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 
@@ -34,6 +34,8 @@ DATASETS: tuple[DatasetSpec, ...] = (
     dataset("borrowed"),
     dataset("whole"),
     replace(dataset("returned", "whole"), deterministic=True, code=CodeSpec(digest="1:4f2a")),
+    dataset("promoted"),
+    dataset("after"),
     DatasetSpec(
         asset="filtered",
         job="filtered",
@@ -73,6 +75,7 @@ def tell(world: World) -> None:
     _arcs(world)
     _borrowings(world)
     _returns(world)
+    _promotions(world)
     _meta_storage(world)
     _registrations(world)
     _set_aside(world)
@@ -313,6 +316,17 @@ def _returns(world: World) -> None:
     world.handle(c.RegisterDatasets(location=HERE, datasets=EDITED))
     world.handle(c.CreateWants(wants=(("returned",),), fresh=True))
     world.handle(c.ReturnInstances(refs=(c.Returnable("returned", ("whole",)),)))
+
+
+def _promotions(world: World) -> None:
+    """Two instances of a job run of an environment, one of which returns after a revert."""
+    world.live("promoted")
+    before = world.uuid("promoted")
+    birth = world.birth("promoted", source1=world.uuid("source1"))
+    world.handle(world.promotion(birth, replace(birth, ref="after", inputs={"promoted": instance_of(birth)})))
+    world.handle(c.RevertCanonical(ref="promoted", uuid=before))
+    world.handle(world.promotion(birth, environment="next"))
+    _turn(world)
 
 
 def _meta_storage(world: World) -> None:

@@ -45,6 +45,7 @@ class Walk:
         with world.store.reading() as connection:
             self.refs = [str(ref) for (ref,) in connection.execute("SELECT ref FROM databuild_refs ORDER BY ref")]
         self.taints: list[str] = []
+        self.promoted: dict[str, Birth] = {}
         self.n_refused = 0
 
     def take(self, n_steps: int) -> None:
@@ -199,6 +200,14 @@ class Walk:
         )
         self.world.handle(c.FollowBase(facts=(self.rng.choice(facts),)))
 
+    def promote(self) -> None:
+        ref, again = self.rng.choice(self.refs), self.rng.random() < 0.3
+        inputs = {ref: seen.uuid for ref, seen in self.queries.canonical.of(self.some()).items() if seen.uuid}
+        birth = self.promoted.get(ref) if again else None
+        birth = birth or self.world.birth(ref, **inputs)
+        self.world.handle(self.world.promotion(birth, environment=self.world.ids(), ahead=True))
+        self.promoted[ref] = birth
+
     def fire(self) -> None:
         self.world.fire()
 
@@ -248,6 +257,7 @@ STEPS: tuple[Callable[[Walk], None], ...] = (
         Walk.arrive,
         Walk.borrow,
         Walk.follow,
+        Walk.promote,
         Walk.fire,
         Walk.replace_files,
         Walk.remove,

@@ -16,8 +16,8 @@ from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, Birth, BufferedRun, ManifestFact, OutputFact, RunSuccess
-from databuild_dagster.model.meta_storage import Statement
-from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.meta_storage import Put, Statement, do
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
 from databuild_dagster.model.surroundings import Fate, Surrounding
 from databuild_dagster.store.format import META
@@ -59,6 +59,11 @@ class _Worlds:
 worlds = _Worlds()
 
 
+def instance_of(birth: Birth) -> str:
+    """The uuid of an instance of a different log."""
+    return derive_partition_uuid(birth.job_run_id, birth.ref)
+
+
 class World:
     """One store, one engine, one clock."""
 
@@ -71,6 +76,7 @@ class World:
         self.engine = self.process()
         self.queries = self.engine.queries
         self.ledger = self.engine.ledger
+        self._openings: dict[str, int] = {}
         if self.specs:
             self.handle(c.RegisterDatasets(location=HERE, datasets=self.specs))
 
@@ -213,6 +219,19 @@ class World:
         """Use an instance of a base, which was built from other instances of the base."""
         birth = Birth(job_run_id=self.ids(), job=asset_of(ref), ref=ref, inputs=inputs, code="4f2a", manifest=COMPLETE)
         return self.handle(c.BorrowInstances(births=(birth,)))
+
+    def promotion(self, *births: Birth, environment: str = "branch", **options: Any) -> c.PromoteInstances:
+        """The command that takes instances of an environment, which is opened here if it has to be."""
+        key = f"environments/{environment}"
+        if key not in (known := self._openings):
+            known[key] = self.invoke(do(Put(key, b"{}"))).events[0].seq
+        options = {"pin": known[key], "revision": known[key], **options}
+        return c.PromoteInstances(environment=environment, opening=key, instances=births, **options)
+
+    def birth(self, ref: str, job_run_id: str | None = None, **inputs: str) -> Birth:
+        """An instance of a different log."""
+        run = job_run_id or self.ids()
+        return Birth(run, asset_of(ref), ref, inputs=inputs, code_version="1", code="4f2a", manifest=COMPLETE)
 
     def fire(self) -> list[str]:
         """The orchestrator follows the arcs; the lots that they want."""

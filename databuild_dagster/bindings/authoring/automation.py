@@ -141,7 +141,7 @@ def eager() -> BuiltinAutomationCondition[Any]:
 
     Requests a partition of the latest time window that became schedulable, or whose inputs were updated, since its last
     request; a new taint counts. Never requests a partition that is live, leased, wanted or failed, or has an input that
-    is not live. In an environment a borrowed input is no update (rule 16.10).
+    is not live. In an environment a borrowed input is no update (rule 16.13).
     """
     updated: dg.AutomationCondition[Any] = dg.AutomationCondition.any_deps_updated()
     if is_in_environment():

@@ -110,7 +110,7 @@ def _materialize(instance: DagsterInstance, engine: Engine, built: dict[Ref, str
         if canonical.uuid is None or canonical.live_at is None or canonical.job_run != built[ref] or dataset is None:
             continue
         partition = dagster_partition(dataset.partitions, partition_key_of(ref))
-        if _is_reported(instance, ref, partition, canonical.uuid):
+        if is_reported(instance, ref, partition, canonical.uuid):
             continue
         why = "Built by a Dagster run whose process died before it reported it."
         report_live(instance, dataset, ref, canonical.uuid, canonical.rows or 0, why)
@@ -118,7 +118,8 @@ def _materialize(instance: DagsterInstance, engine: Engine, built: dict[Ref, str
     return reported
 
 
-def _is_reported(instance: DagsterInstance, ref: Ref, partition: str | None, uuid: str) -> bool:
+def is_reported(instance: DagsterInstance, ref: Ref, partition: str | None, uuid: str) -> bool:
+    """Whether the last materialization of a ref in Dagster is that of an instance."""
     of_ref = AssetRecordsFilter(
         asset_key=asset_key(asset_of(ref)), asset_partitions=None if partition is None else [partition]
     )

@@ -1,4 +1,4 @@
-"""Borrowed partitions in Dagster: each is materialized once, so that the asset graph of an environment shows it (rule 16.10).
+"""Borrowed partitions in Dagster: each is materialized once, so that the asset graph of an environment shows it (rule 16.13).
 
 To borrow is an event of the log, and needs no Dagster. A tick follows these events with a cursor, and so does a build at its end. A
 process that dies between a batch and its cursor repeats the batch: what Dagster shows already is left out.

@@ -177,12 +177,17 @@ class Base:
 
     def inputs(self, uuids: Iterable[str]) -> dict[str, dict[Ref, str]]:
         """By instance, the inputs from which it was built, by ref."""
-        pairs = self.queries.instances.inputs_of(uuids, _ALL)
-        refs = {one.uuid: one.ref for one in self.queries.instances.named(dict.fromkeys(used for used, _ in pairs))}
-        found: dict[str, dict[Ref, str]] = defaultdict(dict)
-        for used, user in pairs:
-            found[user][refs[used]] = used
-        return found
+        return inputs_in(self.queries, uuids)
+
+
+def inputs_in(queries: Queries, uuids: Iterable[str]) -> dict[str, dict[Ref, str]]:
+    """By instance, the inputs from which it was built, by ref."""
+    pairs = queries.instances.inputs_of(uuids, _ALL)
+    refs = {one.uuid: one.ref for one in queries.instances.named(dict.fromkeys(used for used, _ in pairs))}
+    found: dict[str, dict[Ref, str]] = defaultdict(dict)
+    for used, user in pairs:
+        found[user][refs[used]] = used
+    return found
 
 
 def base_of(engine: Engine) -> Base | None:

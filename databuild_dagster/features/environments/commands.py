@@ -9,7 +9,7 @@ import click
 
 from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import answer, count, emit, listing
+from databuild_dagster.cli.output import answer, count, emit, listing, table
 from databuild_dagster.cli.state import recorded_engine, the_instance
 from databuild_dagster.data.environment import ENVIRONMENT_VARIABLE, environment_of
 from databuild_dagster.data.home import (
@@ -24,10 +24,12 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import when
 from databuild_dagster.features.compare.commands.tables import key_and_markdown, print_partitions, print_table
 from databuild_dagster.features.compare.ranges import Span
+from databuild_dagster.features.environments import promoting
 from databuild_dagster.features.environments.comparing import DatasetDifference, EnvironmentDifference, compare
 from databuild_dagster.features.environments.environments import DEFAULT_DAYS, Environments
 from databuild_dagster.features.environments.errors import NoEnvironment
 from databuild_dagster.features.environments.records import Opened
+from databuild_dagster.features.environments.showing_promoted import announce
 from databuild_dagster.features.environments.views import EnvironmentState, EnvironmentView
 from databuild_dagster.model.records import Column, columns_of, extended
 from databuild_dagster.model.refs import Ref, parse_ref
@@ -174,6 +176,60 @@ def diff(name: str | None, refs: tuple[str, ...], key: tuple[str, ...], markdown
         emit(found)
         return
     _print_difference(found, markdown=markdown)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME] [REFS]...")
+@click.option("--ahead", is_flag=True, help="Also of code that the base has not registered.")
+@click.option("--dry-run", is_flag=True, help="Show what would move, and every cause of a refusal.")
+@tabular
+def promote(names: tuple[str, ...], ahead: bool, dry_run: bool, as_json: bool) -> None:
+    """Make what an environment built the base's data.
+
+    All of it moves in one event, or nothing. Nothing is built or copied. The base must have the code that built it. Everyone who
+    may write into the build state of the base may promote.
+
+    REFS are ASSET or ASSET@KEY; without REFS all that the environment built. Without NAME: the environment of --env or DATABUILD_ENV.
+    """
+    environments = _environments(base_home())
+    name, *texts = _named(names)
+    refs = [parse_ref(text) for text in texts]
+    done = promoting.promote(environments, name, refs, ahead=ahead, dry_run=dry_run)
+    if not dry_run:
+        announce(done, lambda: the_instance(environments.base))
+    if as_json:
+        emit(done)
+    else:
+        _show_promotion(done, dry_run=dry_run)
+    if done.causes:
+        raise click.exceptions.Exit(1)
+
+
+def _named(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The name of the environment, then the refs; in an environment the name may be left out."""
+    environment = environment_of(existing_home())
+    if environment is not None and environment.name not in names[:1]:
+        return environment.name, *names
+    if not names:
+        raise click.UsageError("Name an environment, or give --env before the command.")
+    return names
+
+
+def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
+    moved = [(move.ref, move.uuid, move.before) for move in done.moved]
+    table(("ref", "instance", "replaces"), moved, empty="The base has all of it already.")
+    for cause in done.causes:
+        click.echo(f"{cause.ref}: {cause.why}")
+    n = count(len(done.moved), "ref")
+    if done.causes:
+        click.echo(f"The base would take nothing, for {count(len(done.causes), 'cause')}. Nothing was done.")
+    elif dry_run:
+        click.echo(f"The base would take {n} from {done.environment}. Nothing was done.")
+    else:
+        there = f"; it had {len(done.there)} already" if done.there else ""
+        click.echo(
+            f"The base took {n} from {done.environment}{there}. Take one back: databuild revert REF --to INSTANCE"
+        )
 
 
 @click.command()

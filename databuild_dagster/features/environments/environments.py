@@ -1,5 +1,6 @@
 """Environments are opened and removed, each by steps that a killed command leaves to its repetition (rules 16.1, 16.6)."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,14 @@ from databuild_dagster.bindings.registry.plain_keys import dynamic_name
 from databuild_dagster.data.dynamic_keys import dynamic_keys
 from databuild_dagster.data.environment import FILE_NAME, Environment, environment_of, folder_of, home_of
 from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, BadHome, moves_events
-from databuild_dagster.data.ownership import MARKER_NAME, Ownership, marker_of, other_home
+from databuild_dagster.data.ownership import (
+    MARKER_NAME,
+    Marker,
+    Ownership,
+    marker_of,
+    other_home,
+    replace_marker,
+)
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone, this_user
 from databuild_dagster.features.environments.base import base_of
@@ -38,6 +46,7 @@ from databuild_dagster.features.environments.records import (
     close_in,
     close_unpinned_in,
     forget_in,
+    given_in,
     open_in,
     opened_in,
     opening_of,
@@ -47,11 +56,13 @@ from databuild_dagster.features.environments.records import (
 )
 from databuild_dagster.features.environments.views import EnvironmentFigures, EnvironmentView, figures_of, views_of
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.backends.sqlite import this_host
 from databuild_dagster.store.removals import Removals
-from databuild_dagster.warehouse.errors import AccessDenied
+from databuild_dagster.warehouse.errors import AccessDenied, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 from databuild_dagster.warehouse.storage import normal_root, protocol_of
 
 #: Days until an environment is over, unless it says otherwise.
@@ -161,7 +172,7 @@ class Environments:
                     raise EnvironmentExists(name=name)
                 self.drop(name)
             if opened is None:
-                place = folder_of(self.base, name) / "data"
+                place = _free_root(folder_of(self.base, name))
                 if root is not None and Path(root).is_relative_to(place.parent.parent.resolve()):
                     raise BadRoot(value=root, why="it is in the folder of the environments")
                 opened = self._record(engine, name, root or str(place), days, is_pinned=is_pinned)
@@ -261,11 +272,11 @@ class Environments:
                 # An earlier environment of the name: the different host has freed the name.
                 opened = None
             home = home_of(self.base, name) if opened is None else Path(opened.home)
-            if opened is None and not (_NAME.fullmatch(name) and home.parent.exists()):
+            if opened is None and not (_NAME.fullmatch(name) and home.exists()):
                 raise NoEnvironment(name=name, names=list(found))
             environment = environment_of(home)
             known = opened or environment
-            store_id = None
+            store_id, kept = None, frozenset[str]()
             # A removal that was killed in the home has removed the root.
             if environment is not None and (home / DATABASE_NAME).exists():
                 with self._engine_of(home) as own:
@@ -278,11 +289,13 @@ class Environments:
                     # A launch may have begun meanwhile; none begins in an environment that is closing.
                     _check_is_idle(own, name)
                     store_id = own.store.identity().id
+                    kept = taken_files(engine, own)
+            base = engine.store.identity()
+            heir = Marker(base.id or "", base.place or "")
             # The data before the home, which alone says whose the data is.
             if known is not None:
-                _remove_root(known.root, store_id)
-            if home.parent.exists():
-                shutil.rmtree(home.parent)
+                _remove_root(known.root, store_id, kept, heir)
+            _remove_folder(home.parent, store_id)
             if opened is not None:
                 forget_in(engine, name)
         return None
@@ -303,15 +316,70 @@ def _is_seen(base: Engine, uuids: Sequence[str], pin: int) -> bool:
     return any(born[uuid] <= pin < one.held.left_seq for uuid, one in Removals(base.store).of_uuids(uuids).items())
 
 
-def _remove_root(root: str, store_id: str | None) -> None:
-    """Remove a root that the store of an environment owns. The marker goes last, so that a killed removal is continued."""
-    marker = marker_of(Warehouse(root))
+def taken_files(base: Engine, own: Engine) -> frozenset[str]:
+    """The folders and files of what an environment gave and its base took, as real paths. Raises `DatabuildError`."""
+    given = frozenset[str]().union(*given_in(own.store).values())
+    kept: set[str] = set()
+    for one in base.queries.instances.named(given):
+        if one.manifest_uri is None or one.manifest_state == REMOVED:
+            continue
+        asset = asset_of(one.ref)
+        place = Warehouse.of_manifest(one.manifest_uri, asset)
+        kept.add(_real(place.instance_dir(asset, one.uuid)))
+        # Without a manifest nothing is left to keep.
+        with suppress(ManifestMissing):
+            kept.update(map(_real, file_paths(place, read_manifest(place, asset, one.uuid))))
+    return frozenset(kept)
+
+
+def _remove_root(root: str, store_id: str | None, kept: frozenset[str], heir: Marker) -> None:
+    """Remove a root that the store of an environment owns, but what its base keeps there: then the base owns the root.
+
+    The marker goes last, so that a killed removal is continued.
+    """
+    warehouse = Warehouse(root)
+    marker = marker_of(warehouse)
     if marker is None or marker.store_id != store_id:
         return
-    storage, marked = Warehouse(root).storage, f"{root}/{MARKER_NAME}"
-    storage.remove_files([file.path for file in storage.list_files(root, deep=True) if file.path != marked], root)
-    # Empty folders, and links to folders, stay until then.
-    storage.remove_tree(root)
+    storage, marked = warehouse.storage, f"{warehouse.root}/{MARKER_NAME}"
+    files = [file.path for file in storage.list_files(warehouse.root, deep=True) if file.path != marked]
+    going = [path for path in files if not _is_in(_real(path), kept)]
+    storage.remove_files(going, warehouse.root)
+    if len(going) < len(files):
+        replace_marker(warehouse, heir)
+    else:
+        # Empty folders, and links to folders, stay until then.
+        storage.remove_tree(warehouse.root)
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path) if protocol_of(path) is None else path
+
+
+def _is_in(path: str, kept: frozenset[str]) -> bool:
+    """Whether a file or a folder above it is among `kept`."""
+    while path and path not in kept:
+        path = path.rpartition("/")[0]
+    return bool(path)
+
+
+def _remove_folder(folder: Path, store_id: str | None) -> None:
+    """Remove the folder of an environment, but roots of other stores: the base owns what it took."""
+    if not folder.exists():
+        return
+    for entry in folder.iterdir():
+        if not entry.is_dir() or entry.is_symlink():
+            entry.unlink()
+        elif (marker := marker_of(Warehouse(str(entry)))) is None or marker.store_id == store_id:
+            shutil.rmtree(entry)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _free_root(folder: Path) -> Path:
+    """A folder for data; the base may have kept the data of an earlier environment of the name."""
+    names = ("data", *(f"data-{number}" for number in range(2, 1_000)))
+    return next(root for name in names if not (root := folder / name).exists())
 
 
 def _check_root(root: str, base: Path) -> None:

@@ -77,3 +77,15 @@ class EnvironmentOver(StoreUnusable):
     """The time of the environment {name} is over, so it borrows nothing more."""
 
     hint = "`databuild env drop {name}` removes it."
+
+
+class NothingBuilt(Refused):
+    """The environment {name} has built nothing that is live, so there is nothing to promote."""
+
+    hint = "Build in it: `databuild --env {name} build REFS`."
+
+
+class TooManyToPromote(Refused):
+    """The environment {name} has {n} refs to promote, and a promotion takes {most}."""
+
+    hint = "Promote it in parts, inputs first: `databuild env promote {name} ASSET`."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from databuild_dagster.data.keepers import Keeper
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.features.environments.records import opened_in
+from databuild_dagster.features.environments.records import given_in, opened_in
 from databuild_dagster.store.removals import Removable
 
 if TYPE_CHECKING:
@@ -47,4 +47,24 @@ def open_pins(
     return Pins(engine)
 
 
-KEEPERS = (open_pins,)
+class Given(Keeper):
+    """What an environment gave to its base."""
+
+    name = "its base"
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def why_kept(self, found: Iterable[Removable]) -> dict[str, str]:
+        given = frozenset[str]().union(*given_in(self._engine.store).values())
+        return {one.uuid: "it was given to the base of the environment" for one in found if one.uuid in given}
+
+
+def open_given(
+    engine: Engine, warehouse: str, *, seconds: float | None, instance: Callable[[], DagsterInstance]
+) -> Keeper:
+    """An `OpenKeeper`."""
+    return Given(engine)
+
+
+KEEPERS = (open_pins, open_given)

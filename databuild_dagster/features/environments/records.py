@@ -4,6 +4,7 @@ The revision of the key in the base is the pin: the event that opened the enviro
 base.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
+from databuild_dagster.model.events import InstancesPromoted
 from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists, revision_is, value_is
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
@@ -20,6 +22,8 @@ from databuild_dagster.store.store import Store
 PREFIX: Final = "environments/"
 #: The key in the log of an environment.
 OPENING: Final = "environment"
+#: Prefix of the keys, in the log of an environment, of the instances that it gave to its base (rule 16.11).
+GIVEN: Final = "given/"
 
 
 class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,6 +143,35 @@ def record_opening(engine: Engine, opening: Opening, before: Opening | None = No
     """Record the base in the log of an environment; with `before`, unless another process has moved the pin meanwhile."""
     put = do(Put(OPENING, msgspec.json.encode(opening)))
     _invoke(engine, put if before is None else iif(value_is(OPENING, "eq", msgspec.json.encode(before)), put))
+
+
+def revision_of(store: Store, name: str) -> int:
+    """The revision of the opening of an environment in its base: its closing changes it."""
+    return MetaQueries(store).get_all([PREFIX + name]).entries[0].revision
+
+
+def given_in(store: Store) -> dict[str, frozenset[str]]:
+    """The uuids that an environment gave to its base, by the command id of the promotion."""
+    entries = MetaQueries(store).prefix(GIVEN).entries
+    decode = msgspec.json.Decoder(frozenset[str]).decode
+    return {entry.key.removeprefix(GIVEN): decode(entry.value) for entry in entries if entry.value is not None}
+
+
+def give(engine: Engine, command_id: str, uuids: Iterable[str]) -> None:
+    """Record in an environment that it gives instances away: from here on it removes none of their files."""
+    _invoke(engine, do(Put(GIVEN + command_id, msgspec.json.encode(sorted(uuids)))))
+
+
+def take_back(engine: Engine, command_id: str) -> None:
+    """Record in an environment that its base did not take what it gave."""
+    _invoke(engine, do(Remove(GIVEN + command_id)))
+
+
+def use_up(engine: Engine, command_id: str) -> bool:
+    """Whether the base took what was given by a command id. If it did not, no promotion with that id is recorded later."""
+    statement = do(Remove(GIVEN + command_id))
+    outcome = engine.handle(InvokeMeta(statements=(statement,)), command_id=command_id, actor=this_user())
+    return isinstance(outcome.events[0].fact, InstancesPromoted)
 
 
 def _invoke(engine: Engine, *statements: Statement) -> None:

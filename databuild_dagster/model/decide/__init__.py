@@ -24,6 +24,7 @@ from databuild_dagster.model.decide.delegations import give_up_delegations
 from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_runs, lose_launches, succeed_job_runs
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
 from databuild_dagster.model.decide.misses import miss_deps
+from databuild_dagster.model.decide.promoting import promote_instances
 from databuild_dagster.model.decide.retries import retry_refs
 from databuild_dagster.model.decide.returning import return_instances
 from databuild_dagster.model.decide.taints import (
@@ -69,6 +70,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.BorrowInstances: borrow_instances,
     c.FollowBase: follow_base,
     c.ReturnInstances: return_instances,
+    c.PromoteInstances: promote_instances,
     c.ChangeSetAside: change_set_aside,
     c.InvokeMeta: invoke_meta,
     c.CompactMeta: compact_meta,

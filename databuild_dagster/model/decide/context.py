@@ -335,4 +335,5 @@ _NAMED: dict[type[c.Command], Callable[[Any], Iterable[Ref]]] = {
     c.MissDeps: _missing,
     c.ArriveLots: lambda command: (arrival.ref for arrival in command.arrivals),
     c.BorrowInstances: lambda command: (birth.ref for birth in command.births),
+    c.PromoteInstances: lambda command: (birth.ref for birth in command.instances),
 }

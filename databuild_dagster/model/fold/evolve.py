@@ -250,6 +250,7 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.RemovalFinished: instances.removal_finished,
     e.LotArrived: instances.lot_arrived,
     e.InstancesBorrowed: instances.instances_borrowed,
+    e.InstancesPromoted: instances.instances_promoted,
     e.ArcFired: arc_fired,
     e.DatasetRegistered: dataset_registered,
     e.SetAsideChanged: set_aside_changed,

@@ -119,33 +119,48 @@ def _copy_lineage(folding: Folding, instance: InstanceRow, job_run: JobRunRow, u
 
 
 def instances_borrowed(folding: Folding, fact: e.InstancesBorrowed) -> None:
-    """A job run of the base is a row here once, and gets the refs of later borrowings too.
+    _born_elsewhere(folding, fact.births, BORROWED, JobRunCause.BORROWED, InstanceCause.BORROWED)
+
+
+def instances_promoted(folding: Folding, fact: e.InstancesPromoted) -> None:
+    refs = folding.found(folding.view.refs(fact.returns), fact.returns, "ref")
+    uuids = list(fact.returns.values())
+    instances = folding.found(folding.view.instances_by_uuid(uuids), uuids, "instance")
+    for ref, uuid in fact.returns.items():
+        folding.revert(refs[ref], instances[uuid], InstanceCause.REVERTED)
+    owner = f"environment {fact.environment}"
+    _born_elsewhere(folding, fact.births, owner, JobRunCause.PROMOTED, InstanceCause.PROMOTED)
+
+
+def _born_elsewhere(
+    folding: Folding, births: tuple[e.Birth, ...], owner: str, ran: JobRunCause, cause: InstanceCause
+) -> None:
+    """A job run of a different log is a row here once, and gets the refs of later events too.
 
     An input is lineage where this log has the input instance, from an earlier event or from this event.
     """
     view = folding.view
-    refs = view.ensure_refs(birth.ref for birth in fact.births)
-    job_runs = dict(view.job_runs(birth.job_run_id for birth in fact.births))
+    refs = view.ensure_refs(birth.ref for birth in births)
+    job_runs = dict(view.job_runs(birth.job_run_id for birth in births))
     born: dict[str, InstanceRow] = {}
-    for birth in fact.births:
+    for birth in births:
         if (job_run := job_runs.get(birth.job_run_id)) is None:
-            launch = _launch(folding, birth.job_run_id, birth.job, "", BORROWED, birth.code_version)
+            launch = _launch(folding, birth.job_run_id, birth.job, "", owner, birth.code_version)
             key = partition_key_of(birth.ref)
-            job_run = _job_run(folding, launch, birth.job_run_id, key, (birth.ref,), JobRunCause.BORROWED)
+            job_run = _job_run(folding, launch, birth.job_run_id, key, (birth.ref,), ran)
             job_run.code = birth.code
             job_runs[birth.job_run_id] = job_run
         else:
             job_run.refs = _json.encode((*_refs_of(job_run.refs), birth.ref)).decode()
-        cause = InstanceCause.BORROWED
         instance = _new_instance(folding, refs[birth.ref], job_run, cause, code_version=birth.code_version)
         keep_origin(folding, instance, birth.origin)
         keep_manifest(instance, birth.manifest)
         born[instance.uuid] = instance
         if birth.numbers:
             instance.numbers = _json.encode(birth.numbers).decode()
-    same = [birth.same_as for birth in fact.births if birth.same_as is not None]
-    known = view.instances_by_uuid([*same, *(uuid for birth in fact.births for uuid in birth.inputs.values())])
-    for birth, instance in zip(fact.births, born.values(), strict=True):
+    same = [birth.same_as for birth in births if birth.same_as is not None]
+    known = view.instances_by_uuid([*same, *(uuid for birth in births for uuid in birth.inputs.values())])
+    for birth, instance in zip(births, born.values(), strict=True):
         if birth.same_as in known:
             instance.same_as_id = known[birth.same_as].same_root
         read = [row for uuid in birth.inputs.values() if (row := born.get(uuid) or known.get(uuid)) is not None]

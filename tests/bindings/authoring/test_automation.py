@@ -320,7 +320,7 @@ def evaluated(site: Site, sensor: str, cursor: str | None) -> Any:
 def test_a_borrowed_input_of_an_environment_is_no_update(
     deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 16.10"""
+    """Rule 16.13"""
     (tmp_path / FILE_NAME).write_bytes(msgspec.json.encode(Environment("branch", "base", "root")))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     condition = automation.eager()

@@ -76,7 +76,7 @@ class Shop:
     def branch(self, *specs: DatasetSpec, name: str = "branch", days: float = 14, is_pinned: bool = True) -> World:
         """The world of a new environment, with the datasets of a branch."""
         opened = self.environments.create(name, days=days, is_pinned=is_pinned)
-        world = World(changed(*specs), url=sqlite_url(Path(opened.home)), first_id=1_000_000)
+        world = World(changed(*specs), url=sqlite_url(Path(opened.home)), first_id=1_000_000 * (1 + len(self.worlds)))
         self.worlds.append(world)
         return world
 

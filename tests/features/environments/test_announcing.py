@@ -1,4 +1,4 @@
-"""Borrowed partitions in the Dagster of their environment: materialized once, tagged, whatever was killed (rule 16.10)."""
+"""Borrowed partitions in the Dagster of their environment: materialized once, tagged, whatever was killed (rule 16.13)."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster import AssetKey, DagsterInstance
 
 from databuild_dagster import table
 from databuild_dagster.bindings.registry.instance import open_instance
@@ -203,6 +204,38 @@ def test_a_build_shows_in_dagster_what_it_and_a_plan_borrowed(shop: Project) -> 
             for asset in ("raw", "clean", "other", "side")
         }
     assert all(keys == {"mon"} for keys in shown.values()), shown
+
+
+def test_what_a_branch_built_becomes_the_data_of_the_base_and_is_not_built_again(shop: Project) -> None:
+    shop.ask("env", "create", "branch")
+    shop.define(SHOP.replace("frame.n > 1", "frame.n > 2"))
+    shop.ask("--env", "branch", "build", *MON)
+    built = uuids(shop, "--env", "branch")
+
+    refused = shop.call("env", "promote", "branch", "--dry-run")
+    assert (refused.code, "its code is not the code that the base has registered" in refused.out) == (1, True)
+    assert shop.call("env", "promote", "branch").code == 2
+    # The deploy of the merged branch.
+    shop.ask("plan", *MON)
+    shop.build("raw@mon")
+    rehearsed = shop.ask("env", "promote", "branch", "--dry-run")
+    done = shop.ask("--env", "branch", "env", "promote")
+
+    assert [move["ref"] for move in done["moved"]] == ["clean@mon", "report@mon"]
+    assert done == rehearsed
+    assert uuids(shop) == built
+    with DagsterInstance.from_config(str(shop.home)) as instance:
+        event = instance.get_latest_materialization_event(AssetKey("report"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.description == "Built in the environment branch, and promoted."
+    assert {one["action"] for one in shop.ask("plan", *MON)["jobs"]} == {"reuse"}
+    assert shop.build(*MON)["job_runs"]["succeeded"] == 0
+    shop.ask("env", "drop", "branch")
+    assert len(shop.ask("read", "report@mon")) == 4
+    assert shop.call("log", "check", "--deep").code == 0
+    shop.ask("revert", "report@mon", "--to", str(done["moved"][1]["before"]))
+    assert len(shop.ask("read", "report@mon")) == 5
 
 
 @pytest.mark.databases("postgres")

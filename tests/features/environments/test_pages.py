@@ -1,4 +1,4 @@
-"""Environments on the pages: their list, the mark of one on each page, and commands that work in it (rule 16.10)."""
+"""Environments on the pages: their list, the mark of one on each page, and commands that work in it (rule 16.13)."""
 
 from __future__ import annotations
 

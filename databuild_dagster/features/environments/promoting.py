@@ -1,0 +1,226 @@
+"""Promotion: the base takes what an environment has built, in one event (rules 16.10, 16.11).
+
+Three steps, after each of which a process may be killed: the environment records that it gives the instances away, so that it removes
+none of their files; the base records the promotion, with the id of that record as its command id; after a refusal the environment
+takes them back. The next promotion settles a record whose end it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
+from databuild_dagster.features.environments.base import base_of, inputs_in
+from databuild_dagster.features.environments.environments import Environments
+from databuild_dagster.features.environments.errors import NothingBuilt, TooManyToPromote
+from databuild_dagster.features.environments.records import (
+    PREFIX,
+    Opened,
+    give,
+    given_in,
+    opened_in,
+    revision_of,
+    take_back,
+    use_up,
+)
+from databuild_dagster.model.commands import PromoteInstances
+from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, PromotionRefused, Refused
+from databuild_dagster.model.events import Birth, InstancesPromoted, ManifestFact
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import missing_files, read_manifest
+from databuild_dagster.warehouse.storage import protocol_of
+
+#: Refs of a promotion.
+MAX_PROMOTED: Final = 10_000
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A cause for which the base does not take an instance."""
+
+    ref: Ref
+    why: str
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A ref that gets the instance of the environment."""
+
+    ref: Ref
+    uuid: str
+    #: The canonical instance of the base before; None for a missing ref.
+    before: str | None
+
+
+class Promotion(msgspec.Struct, frozen=True):
+    """What a promotion moved or, with causes, would move."""
+
+    environment: str
+    moved: tuple[Move, ...]
+    #: The other refs, whose instance the base has already.
+    there: tuple[Ref, ...]
+    causes: tuple[Cause, ...] = ()
+
+
+def promote(
+    environments: Environments, name: str, names: Sequence[Ref] = (), *, ahead: bool = False, dry_run: bool = False
+) -> Promotion:
+    """Make instances that an environment built the canonical instances of its base: all, or those of some assets and refs.
+
+    Anyone who may write into the build state of the base may promote. A killed call is repeated. With `dry_run` nothing is recorded,
+    and the causes of a refusal are in the answer. Raises `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`,
+    and as `Environments.both` and `base_of`.
+    """
+    with environments.both(name) as (base, own):
+        base_of(own)
+        opened = opened_in(base.store).get(name)
+        if (why := _why_not_any(base, opened)) is not None or opened is None:
+            raise PromotionRefused(environment=name, causes=(), why=why or "")
+        if not dry_run:
+            settle(base, own)
+        refs = _selected(own, name, names)
+        look = _Look(own, refs)
+        command = PromoteInstances(
+            environment=name,
+            opening=PREFIX + name,
+            revision=revision_of(base.store, name),
+            pin=opened.pin,
+            instances=tuple(look.births),
+            ahead=ahead,
+        )
+        causes = look.causes
+        if dry_run or causes:
+            causes = [*causes, *_causes_in(base, command)]
+        if causes and not dry_run:
+            raise PromotionRefused(environment=name, causes=causes)
+        seen = base.queries.canonical.of([birth.ref for birth in look.births])
+        there = tuple(
+            ref for ref, one in seen.items() if (one.uuid, one.state) == (look.uuids[ref], InstanceState.LIVE)
+        )
+        moved = tuple(Move(ref, look.uuids[ref], one.uuid) for ref, one in seen.items() if ref not in there)
+        if moved and not dry_run:
+            _record(base, own, refs, look, command)
+        return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes))
+
+
+def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
+    """Why a base can take nothing of an environment."""
+    if opened is None:
+        return "it was opened with --unpinned, so the base has no record of it"
+    if base.store.identity().id is None:
+        # No marker could say that the data is its own.
+        return "an older version made its build state, and `databuild log take-over` gives it an id"
+    if base.store.path is None and protocol_of(opened.root) is None:
+        return f"{opened.root} is on the disk of this machine, which others that read the base may not have"
+    return None
+
+
+def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command: PromoteInstances) -> None:
+    """Raises `PromotionRefused`, `EnvironmentMoved`."""
+    given = own.new_id()
+    give(own, given, look.uuids.values())
+    try:
+        # A clean-up that was recorded before the gift removes the files; a later clean-up keeps them.
+        again = _Look(own, refs)
+        if again.causes or again.births != look.births:
+            raise EnvironmentMoved(environment=command.environment)
+        outcome = base.handle(command, command_id=given, actor=this_user())
+        if not (outcome.events and isinstance(outcome.events[0].fact, InstancesPromoted)):
+            # A different process has promoted them or used up the id.
+            raise EnvironmentMoved(environment=command.environment)
+    except Refused:
+        take_back(own, given)
+        raise
+
+
+def settle(base: Engine, own: Engine) -> None:
+    """Take back what the base has not taken, and never will."""
+    for command_id, uuids in given_in(own.store).items():
+        known = {one.uuid for one in base.queries.instances.named(uuids)}
+        if not uuids <= known and not use_up(base, command_id):
+            take_back(own, command_id)
+
+
+def _causes_in(base: Engine, command: PromoteInstances) -> list[tuple[str, str]]:
+    """The causes for which the base refuses a promotion, of which nothing is recorded."""
+    try:
+        base.preview(command)
+    except PromotionRefused as refused:
+        return list(refused.facts["causes"])
+    return []
+
+
+def _selected(own: Engine, name: str, names: Sequence[Ref]) -> list[Ref]:
+    """The refs of assets and refs, inputs before what was built from them. Raises `NothingBuilt`, `TooManyToPromote`."""
+    built = own.queries.instances.live_and_built()
+    wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, "*")}
+    refs = [ref for ref in built if not names or ref in names or asset_of(ref) in wholes]
+    # A named ref without a live instance has a cause of its own.
+    refs += [one for one in names if one not in built and asset_of(one) not in wholes]
+    if not refs:
+        raise NothingBuilt(name=name)
+    if len(refs) > MAX_PROMOTED:
+        raise TooManyToPromote(name=name, n=len(refs), most=MAX_PROMOTED)
+    return list(dict.fromkeys(refs))
+
+
+class _Look:
+    """The instances of refs as the environment has them now, and why some cannot be promoted."""
+
+    def __init__(self, own: Engine, refs: Sequence[Ref]) -> None:
+        self.births: list[Birth] = []
+        self.uuids: dict[Ref, str] = {}
+        #: Refs with causes.
+        self.causes: list[tuple[str, str]] = []
+        built = own.queries.instances.live_and_built()
+        found = own.queries.canonical.of(refs)
+        inputs = inputs_in(own.queries, [str(one.uuid) for one in found.values()])
+        jobs = {spec.asset: spec.job for spec in own.queries.datasets.all().values()}
+        for ref, one in found.items():
+            if one.state is not InstanceState.LIVE or one.uuid is None:
+                state = "missing" if one.state is None else one.state.in_words
+                self.causes.append((ref, f"it is {state} in the environment"))
+            elif ref not in built:
+                self.causes.append((ref, "the environment has borrowed it"))
+            else:
+                if (why := _why_unreadable(ref, one)) is not None:
+                    self.causes.append((ref, why))
+                uuid, content_hash = built[ref]
+                self.uuids[ref] = uuid
+                job = jobs.get(asset_of(ref), asset_of(ref))
+                self.births.append(_birth(ref, one, job, inputs.get(uuid, {}), content_hash))
+
+
+def _why_unreadable(ref: Ref, one: Canonical) -> str | None:
+    """Why the files of an instance are not promoted; None if all are there."""
+    if one.manifest_uri is None:
+        return "its files are not known, because a plain asset wrote them"
+    asset = asset_of(ref)
+    place = Warehouse.of_manifest(one.manifest_uri, asset)
+    try:
+        missing = missing_files(place, read_manifest(place, asset, str(one.uuid)))
+    except DatabuildError as error:
+        return f"its files cannot be read: {error.message}"
+    return f"{missing[0]} of its files is lost or cut short" if missing else None
+
+
+def _birth(ref: Ref, one: Canonical, job: str, inputs: dict[Ref, str], content_hash: str | None) -> Birth:
+    manifest = None
+    if one.manifest_uri is not None and one.manifest_state is not None:
+        sizes = (one.files or 0, one.rows or 0, one.bytes or 0)
+        manifest = ManifestFact(one.manifest_state, one.manifest_uri, *sizes, content_hash)
+    return Birth(
+        job_run_id=str(one.job_run),
+        job=job,
+        ref=ref,
+        inputs=inputs,
+        code_version=one.code_version,
+        code=one.code,
+        manifest=manifest,
+        origin=one.origin,
+    )

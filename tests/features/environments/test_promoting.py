@@ -1,0 +1,435 @@
+"""What an environment built becomes the base's, with its files, wherever a command was killed (rules 16.10 to 16.12)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from databuild_dagster.data.environment import folder_of, home_of
+from databuild_dagster.data.home import sqlite_url
+from databuild_dagster.data.ownership import marker_of, plan_take_over
+from databuild_dagster.features.clean.cleaning import Cleaner
+from databuild_dagster.features.environments import environments, errors
+from databuild_dagster.features.environments.keeping import Given
+from databuild_dagster.features.environments.promoting import Promotion, promote, settle
+from databuild_dagster.features.environments.records import give, given_in
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
+from databuild_dagster.model.errors import EnvironmentMoved, PromotionRefused
+from databuild_dagster.model.events import InstancesPromoted, MadeWith, OutputFact, RunSuccess
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import missing_files, read_manifest
+from tests.features.environments.conftest import Shop, borrow, changed, coded
+from tests.features.environments.test_environments import Statements
+from tests.support.catalog import HERE
+from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
+from tests.support.parquet_rows import written_fact
+from tests.support.world import World
+
+CLEANER = coded("clean", "raw", code="2")
+BUILT = {"clean@x": ("raw@x",), "report@x": ("clean@x", "other@x")}
+
+
+def build(shop: Shop, branch: World, ref: str, *inputs: str, name: str = "branch", spec: DatasetSpec = CLEANER) -> str:
+    """Build a ref in an environment, with files; the uuid."""
+    found = {one.asset: one for one in changed(spec)}[asset_of(Ref(ref))]
+    assert isinstance(found.code, CodeSpec)
+    launch_id, made_with = branch.buffer(ref), MadeWith(code=found.code.digest)
+    branch.handle(c.StartLaunch(launch_id=launch_id, dagster_run_id="run", holder="gone", made_with=made_with))
+    job_run = str(branch.canonical(ref).job_run)
+    root = Warehouse(shop.environments.opened()[name].root)
+    output = OutputFact(Ref(ref), {Ref(used): branch.uuid(used) for used in inputs})
+    manifest = written_fact(root, ref, job_run, {"n": [1, 2]})
+    output = OutputFact(output.ref, output.inputs, None, manifest)
+    branch.handle(c.SucceedJobRuns(runs=(RunSuccess(job_run, (output,)),)))
+    return branch.uuid(ref)
+
+
+def built(shop: Shop, name: str = "branch") -> World:
+    """An environment with a changed asset, in which its cone was built."""
+    branch = shop.branch(CLEANER, name=name)
+    borrow(branch, "report@x")
+    for ref, inputs in BUILT.items():
+        build(shop, branch, ref, *inputs, name=name)
+    return branch
+
+
+def deploy(shop: Shop) -> None:
+    shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(CLEANER)))
+
+
+def run(shop: Shop, *names: str, name: str = "branch", **options: bool) -> Promotion:
+    return promote(shop.environments, name, [Ref(one) for one in names], **options)
+
+
+def causes(shop: Shop, *names: str, name: str = "branch") -> list[tuple[str, str]]:
+    """Why a promotion is refused: a rehearsal names the same causes, and neither records anything."""
+    seq = shop.base.seq
+    rehearsed = [(one.ref, one.why) for one in run(shop, *names, name=name, dry_run=True).causes]
+    with pytest.raises(PromotionRefused) as refused:
+        run(shop, *names, name=name)
+    assert shop.base.seq == seq
+    assert list(refused.value.facts["causes"]) == rehearsed
+    return rehearsed
+
+
+def lost(world: World, ref: str) -> tuple[str, ...]:
+    """The files of the canonical instance that are not there."""
+    one = world.canonical(ref)
+    place = Warehouse.of_manifest(str(one.manifest_uri), asset_of(Ref(ref)))
+    return missing_files(place, read_manifest(place, asset_of(Ref(ref)), str(one.uuid)))
+
+
+def files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def promotions(world: World) -> int:
+    return sum(isinstance(event.fact, InstancesPromoted) for event in world.queries.events.after(0))
+
+
+def test_a_promotion_moves_what_was_built_and_the_base_keeps_it_after_the_drop(shop: Shop) -> None:
+    branch = built(shop)
+    before = shop.base.uuid("clean@x")
+    deploy(shop)
+
+    done = run(shop)
+
+    assert [move.ref for move in done.moved] == list(BUILT)
+    assert done.moved[0].before == before
+    assert [shop.base.uuid(ref) for ref in BUILT] == [branch.uuid(ref) for ref in BUILT]
+    assert shop.base.queries.instances.stale([shop.base.uuid("report@x")]) == set()
+    root = Path(shop.environments.opened()["branch"].root)
+    branch.close()
+    shop.environments.drop("branch")
+    assert [lost(shop.base, ref) for ref in BUILT] == [(), ()]
+    assert list(folder_of(shop.home, "branch").iterdir()) == [root]
+    identity = shop.base.store.identity()
+    assert marker_of(Warehouse(str(root))) == (identity.id, identity.place)
+    with pytest.raises(errors.NoEnvironment):
+        shop.environments.drop("branch")
+
+
+def test_gc_of_the_base_removes_what_it_took_once_the_environment_is_gone(shop: Shop) -> None:
+    built(shop).close()
+    deploy(shop)
+    run(shop)
+    root = Path(shop.environments.opened()["branch"].root)
+    shop.base.taint("clean@x")
+    shop.base.succeed("clean@x", inputs=["raw@x"])
+
+    def going() -> list[str]:
+        cleaner = Cleaner(shop.base.engine, str(shop.home / "warehouse"))
+        plan = cleaner.plan_gc(["clean"], keep=0, older_than_seconds=0)
+        cleaner.carry_out(plan)
+        return [one.ref for one in plan.going]
+
+    assert going() == []
+    shop.environments.drop("branch")
+    assert going() == ["clean@x"]
+    assert not list((root / "clean").rglob("*.parquet"))
+    assert lost(shop.base, "report@x") == ()
+
+
+def test_gc_of_the_environment_keeps_what_it_gave(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    run(shop)
+    branch.taint("clean@x")
+    build(shop, branch, "clean@x", "raw@x")
+    given = [Given(branch.engine)]
+
+    plan = Cleaner(branch.engine, shop.environments.opened()["branch"].root, given).plan_gc(
+        ["clean"], keep=0, older_than_seconds=0
+    )
+
+    assert plan.going == []
+    assert [one.why for one in plan.kept] == ["it was given to the base of the environment"]
+
+
+def test_what_the_environment_alone_has_goes_with_it(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    run(shop, "clean")
+    root = Path(shop.environments.opened()["branch"].root)
+    branch.close()
+
+    shop.environments.drop("branch")
+
+    assert not files(root / "report")
+    assert {path.parent for path in files(root / "clean")} == {
+        Path(str(shop.base.canonical("clean@x").manifest_uri)).parent
+    }
+
+
+def test_a_name_is_used_again_beside_what_the_base_took(shop: Shop) -> None:
+    built(shop).close()
+    deploy(shop)
+    run(shop)
+    shop.environments.drop("branch")
+
+    opened = shop.environments.create("branch")
+
+    assert Path(opened.root).name == "data-2"
+    shop.environments.drop("branch")
+    assert lost(shop.base, "clean@x") == ()
+
+
+def test_a_named_root_keeps_what_the_base_took(shop: Shop, tmp_path: Path) -> None:
+    root = tmp_path / "elsewhere"
+    shop.environments.create("branch", root=str(root))
+    branch = World(changed(CLEANER), url=sqlite_url(home_of(shop.home, "branch")), first_id=1_000_000)
+    shop.worlds.append(branch)
+    borrow(branch, "clean@x")
+    build(shop, branch, "clean@x", "raw@x")
+    deploy(shop)
+    run(shop)
+    branch.close()
+
+    shop.environments.drop("branch")
+
+    assert lost(shop.base, "clean@x") == ()
+    assert not folder_of(shop.home, "branch").exists()
+
+
+def test_a_rehearsal_records_nothing(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    seqs = shop.base.seq, branch.seq
+
+    found = run(shop, dry_run=True)
+
+    assert [move.ref for move in found.moved] == list(BUILT)
+    assert found.causes == ()
+    assert (shop.base.seq, branch.seq) == seqs
+
+
+def test_a_repeated_promotion_finds_nothing_to_do(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    run(shop)
+    seqs = shop.base.seq, branch.seq
+
+    again = run(shop)
+
+    assert (again.moved, list(again.there)) == ((), list(BUILT))
+    assert (shop.base.seq, branch.seq) == seqs
+
+
+def test_a_refusal_gives_the_files_back(shop: Shop) -> None:
+    branch = built(shop)
+
+    assert causes(shop) == [("clean@x", "its code is not the code that the base has registered")]
+
+    assert given_in(branch.store) == {}
+    assert run(shop, ahead=True).moved
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (("report@x",), "its input clean@x is not promoted with it"),
+        (("clean@y",), "it is missing in the environment"),
+        (("other@x",), "the environment has borrowed it"),
+    ],
+    ids=["input", "missing", "borrowed"],
+)
+def test_a_cause_names_its_ref(shop: Shop, names: tuple[str, ...], why: str) -> None:
+    built(shop)
+    deploy(shop)
+
+    assert causes(shop, *names) == [(names[0], why)]
+
+
+def test_an_instance_that_is_tainted_in_the_environment_is_refused(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    branch.taint("clean@x")
+
+    assert causes(shop, "clean@x") == [("clean@x", "it is tainted in the environment")]
+
+
+def test_an_instance_whose_files_are_gone_is_refused(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+    root = Path(shop.environments.opened()["branch"].root)
+    next((root / "clean").rglob("*.parquet")).unlink()
+
+    ((ref, why),) = causes(shop)
+
+    assert (ref, "is lost or cut short" in why) == ("clean@x", True)
+
+
+def test_of_two_environments_with_the_same_ref_one_wins(shop: Shop) -> None:
+    built(shop)
+    other = built(shop, "other")
+    deploy(shop)
+    run(shop)
+
+    found = causes(shop, name="other")
+
+    assert {ref for ref, _ in found} == set(BUILT)
+    assert all("took its place in the base" in why for _, why in found)
+    assert given_in(other.store) == {}
+
+
+def test_an_environment_without_anything_to_promote_says_so(shop: Shop) -> None:
+    shop.branch()
+
+    with pytest.raises(errors.NothingBuilt):
+        run(shop)
+    with pytest.raises(errors.NoEnvironment):
+        run(shop, name="none")
+
+
+def test_an_environment_that_is_over_or_closing_promotes_nothing(shop: Shop) -> None:
+    built(shop)
+    shop.base.clock.turn(15 * 86_400)
+
+    with pytest.raises(errors.EnvironmentOver):
+        run(shop)
+
+
+def test_an_environment_without_a_record_in_its_base_promotes_nothing(shop: Shop) -> None:
+    shop.branch(CLEANER, is_pinned=False)
+
+    with pytest.raises(PromotionRefused, match="--unpinned"):
+        run(shop)
+
+
+def test_what_a_killed_promotion_gave_is_taken_back_and_never_promoted(shop: Shop) -> None:
+    """The process of the first promotion goes on after a second one has settled what it gave."""
+    branch = built(shop)
+    deploy(shop)
+    give(branch.engine, "first", [branch.uuid("clean@x")])
+
+    settle(shop.base.engine, branch.engine)
+
+    assert given_in(branch.store) == {}
+    birth = shop.base.birth("clean@x", raw=shop.base.uuid("raw@x"))
+    late = shop.base.promotion(birth, environment="late")
+    assert shop.base.handle(late, command_id="first").repeated
+    assert promotions(shop.base) == 0
+
+
+def test_an_instance_that_changes_while_it_is_given_is_not_promoted(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    before = shop.base.uuid("clean@x")
+    waiting = ["clean@x"]
+
+    def taint(_: str) -> None:
+        if waiting and given_in(branch.store):
+            branch.taint(waiting.pop())
+
+    def trace(engine: Any) -> None:
+        if engine.store.path == branch.store.path:
+            engine.store._connection().set_trace_callback(taint)
+
+    shop.traced = trace
+
+    with pytest.raises(EnvironmentMoved):
+        run(shop)
+
+    assert given_in(branch.store) == {}
+    assert shop.base.uuid("clean@x") == before
+
+
+def test_a_take_over_of_the_base_leaves_the_root_of_an_environment(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+    run(shop)
+    root = Warehouse(shop.environments.opened()["branch"].root)
+
+    (planned,) = [one for one in plan_take_over(shop.base.store, [root]) if one.root == root.root]
+
+    assert planned.why_not == "the environment branch owns it until `databuild env drop branch`"
+
+
+def rebuilt(shop: Shop, name: str) -> World:
+    """An environment in which the cone was built although the base has it."""
+    branch = shop.branch(CLEANER, name=name)
+    borrow(branch, "report@x")
+    for ref, inputs in BUILT.items():
+        if branch.state(ref) is InstanceState.LIVE:
+            branch.taint(ref)
+        build(shop, branch, ref, *inputs, name=name)
+    return branch
+
+
+@pytest.mark.long("it kills a process at each statement of a command")
+@pytest.mark.parametrize("counter", AT_STATEMENTS)
+@pytest.mark.parametrize("command", ["promote", "drop"])
+def test_a_command_that_was_killed_anywhere_is_repeated(shop: Shop, command: str, counter: Any) -> None:
+    deploy(shop)
+    world = SimpleNamespace(store=Statements(shop))
+
+    for statement in range(1, MOST_STATEMENTS):
+        name = f"branch-{statement}"
+        branch = rebuilt(shop, name)
+        before, after = ([one.uuid(ref) for ref in BUILT] for one in (shop.base, branch))
+        if command == "drop":
+            run(shop, name=name)
+        branch.close()
+        shop.base.close()
+
+        def act(_: object, name: str = name) -> None:
+            run(shop, name=name) if command == "promote" else shop.environments.drop(name)
+
+        is_killed = killed_at(world, statement, act, counter)
+
+        found = [shop.base.uuid(ref) for ref in BUILT]
+        assert found in ([before, after] if command == "promote" else [after])
+        if command == "promote":
+            run(shop, name=name)
+            assert list(given_in(branch.store).values()) == [frozenset(after)]
+            branch.close()
+        if name in shop.environments.opened():
+            shop.environments.drop(name)
+        assert [shop.base.uuid(ref) for ref in BUILT] == after
+        assert [lost(shop.base, ref) for ref in BUILT] == [(), ()]
+        if not is_killed:
+            break
+    assert statement > fewest(counter)
+
+
+def test_a_drop_that_was_killed_between_two_files_is_continued(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(shop)
+    left = 0
+
+    def dying(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return function(*args, **named)
+
+        return called
+
+    for n_done in range(100):
+        name = f"branch-{n_done}"
+        rebuilt(shop, name).close()
+        run(shop, "clean", name=name)
+        left = n_done
+        with monkeypatch.context() as killed, suppress(KeyboardInterrupt):
+            for place, function in ((os, "unlink"), (os, "rmdir"), (environments, "replace_marker")):
+                killed.setattr(place, function, dying(getattr(place, function)))
+            shop.environments.drop(name)
+
+        assert lost(shop.base, "clean@x") == ()
+        if name in shop.environments.opened():
+            shop.environments.drop(name)
+        assert lost(shop.base, "clean@x") == ()
+        assert [path.name for path in folder_of(shop.home, name).iterdir()] == ["data"]
+        if left >= 0:
+            break
+    assert n_done > 5
