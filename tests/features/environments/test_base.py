@@ -18,6 +18,7 @@ from databuild_dagster.data.environment import environment_of, folder_of, home_o
 from databuild_dagster.data.home import DB_URL_VARIABLE, sqlite_url
 from databuild_dagster.features.environments import errors
 from databuild_dagster.features.environments.base import base_of
+from databuild_dagster.features.environments.borrowing import provide
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.keeping import GRACE_SECONDS, Pins
 from databuild_dagster.features.environments.views import figures_of
@@ -240,7 +241,7 @@ def test_a_name_that_was_given_to_a_different_host_leaves_the_first_removable(
 
     laptop = hosts.to_laptop()
     with shop_on_server.environments._engine_of(Path(before.home)) as engine, pytest.raises(errors.BaseChanged):
-        base_of(engine)
+        provide(engine, [Ref("report@x")])
     laptop.drop("branch")
 
     assert not Path(before.home).exists()
