@@ -74,10 +74,12 @@ def promote(
 
     Anyone who may write into the build state of the base may promote. A killed call is repeated. With `dry_run` nothing is recorded,
     and the causes of a refusal are in the answer. Raises `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`,
-    and as `Environments.both` and `base_of`.
+    `EnvironmentOver`, and as `Environments.both` and `base_of`.
     """
     with environments.both(name) as (base, own):
-        base_of(own)
+        seen = base_of(own)
+        assert seen is not None, "it is the engine of an environment"
+        seen.check_is_open(own.now())
         opened = opened_in(base.store).get(name)
         if (why := _why_not_any(base, opened)) is not None or opened is None:
             raise PromotionRefused(environment=name, causes=(), why=why or "")
@@ -89,7 +91,8 @@ def promote(
             environment=name,
             opening=PREFIX + name,
             revision=revision_of(base.store, name),
-            pin=opened.pin,
+            # A killed `env refresh` has moved the pin of the base alone.
+            pin=seen.pin,
             instances=tuple(look.births),
             ahead=ahead,
         )
@@ -98,11 +101,9 @@ def promote(
             causes = [*causes, *_causes_in(base, command)]
         if causes and not dry_run:
             raise PromotionRefused(environment=name, causes=causes)
-        seen = base.queries.canonical.of([birth.ref for birth in look.births])
-        there = tuple(
-            ref for ref, one in seen.items() if (one.uuid, one.state) == (look.uuids[ref], InstanceState.LIVE)
-        )
-        moved = tuple(Move(ref, look.uuids[ref], one.uuid) for ref, one in seen.items() if ref not in there)
+        now = base.queries.canonical.of([birth.ref for birth in look.births])
+        there = tuple(ref for ref, one in now.items() if (one.uuid, one.state) == (look.uuids[ref], InstanceState.LIVE))
+        moved = tuple(Move(ref, look.uuids[ref], one.uuid) for ref, one in now.items() if ref not in there)
         if moved and not dry_run:
             _record(base, own, refs, look, command)
         return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes))
