@@ -82,10 +82,18 @@ def _remove_abandoned(prefix: str, at_end: Callable[[str], object]) -> None:
             with open(path, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 at_end(str(path.parent))
-                shutil.rmtree(path.parent, ignore_errors=True)
+                _remove(str(path.parent))
 
 
 def _end(key: tuple[int, str], at_end: Callable[[str], object]) -> None:
     if os.getpid() == key[0] and (folder := _folders.pop(key, None)) is not None:
         at_end(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder at once: the process beside a server may make a lock file there until it finds that the folder is gone."""
+    gone = f"{folder}.gone"
+    with suppress(OSError):
+        os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -51,3 +52,20 @@ def test_a_folder_that_another_user_prepared_is_left_alone(tmp_path: Path, monke
     folder_of_process("databuild-other-", ended.append)
 
     assert (ended, theirs.is_dir()) == ([], True)
+
+
+def test_a_folder_goes_although_another_process_makes_a_file_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the process beside a server does, which looks at its lock until the folder is gone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = folder_of(tmp_path, "databuild-lock-1")
+
+    def make_lock(event: str, _: object) -> None:
+        if event == "os.rmdir" and killed.exists():
+            (killed / "clients.lock").touch()
+
+    sys.addaudithook(make_lock)
+    mine = folder_of_process("databuild-lock-", lambda folder: None)
+
+    assert [path.name for path in tmp_path.iterdir()] == [os.path.basename(mine)]
