@@ -15,6 +15,7 @@ import msgspec
 from databuild_dagster.data.environment import environment_of, environments_of
 from databuild_dagster.data.home import DATABASE_NAME
 from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.wording import typed
 from databuild_dagster.store.format import PLACE, STORE_ID
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Identity, Store, new_store_id
@@ -147,7 +148,7 @@ def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collect
         why = None if home is None else f"it is inside the home {home}"
         if (name := of_environments.get(warehouse.root)) is not None:
             # The store took instances there.
-            why = f"the environment {name} owns it until `databuild env drop {name}`"
+            why = f"the environment {name} owns it until `databuild env drop {typed(name)}`"
         found.append(TakenOver(warehouse.root, None if marker is None else marker.place, why))
     return found
 

@@ -228,7 +228,7 @@ def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
     else:
         there = f"; it had {len(done.there)} already" if done.there else ""
         click.echo(
-            f"The base took {n} from {done.environment}{there}. Take one back: databuild revert REF --to INSTANCE"
+            f"The base took {n} from {done.environment}{there}. Take one back: databuild revert --to INSTANCE REF"
         )
 
 
