@@ -59,6 +59,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.backends.sqlite import this_host
+from databuild_dagster.store.errors import NewerStore, StoreUnusable
 from databuild_dagster.store.removals import Removals
 from databuild_dagster.warehouse.errors import AccessDenied, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
@@ -97,9 +98,13 @@ class Environments:
         with self._engine_of(self.base) as engine:
             found = opened_in(engine.store)
         for home in folder_of(self.base, "").glob("*/home"):
-            opening = self._opening_in(home)
-            if opening is not None and opening.unpinned is not None:
-                found.setdefault(opening.name, opening.unpinned)
+            if home.parent.name in found:
+                continue
+            # The trouble of one environment stops no command about another.
+            with suppress(StoreUnusable, NewerStore):
+                opening = self._opening_in(home)
+                if opening is not None and opening.unpinned is not None:
+                    found[opening.name] = opening.unpinned
         return found
 
     def views(self, opened: Mapping[str, Opened]) -> dict[str, EnvironmentView]:

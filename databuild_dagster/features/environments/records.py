@@ -4,7 +4,7 @@ The revision of the key in the base is the pin: the event that opened the enviro
 base.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -61,6 +61,8 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint: str
     #: The environment, if its base has no record of it.
     unpinned: Opened | None = None
+    #: The pins from before, each with the event of the environment that recorded it, the oldest first.
+    pins: tuple[tuple[int, int], ...] = ()
 
 
 def opened_in(store: Store) -> dict[str, Opened]:
@@ -141,8 +143,23 @@ def pinned_at(store: Store) -> float | None:
 
 def record_opening(engine: Engine, opening: Opening, before: Opening | None = None) -> None:
     """Record the base in the log of an environment; with `before`, unless another process has moved the pin meanwhile."""
+    if before is not None:
+        (entry,) = MetaQueries(engine.store).get_all([OPENING]).entries
+        opening = msgspec.structs.replace(opening, pins=(*before.pins, (entry.revision, before.pin)))
     put = do(Put(OPENING, msgspec.json.encode(opening)))
     _invoke(engine, put if before is None else iif(value_is(OPENING, "eq", msgspec.json.encode(before)), put))
+
+
+def earlier_pins(store: Store, seqs: Mapping[str, int]) -> dict[str, int]:
+    """The pins at events of an environment, by name of the event, without the present pin; 0 for a pin that is not known."""
+    (entry,) = MetaQueries(store).get_all([OPENING]).entries
+    opening = opening_of(store)
+    pins = () if opening is None else opening.pins
+    return {
+        name: max((pin for begun, pin in pins if begun < seq), default=0)
+        for name, seq in seqs.items()
+        if seq < entry.revision
+    }
 
 
 def revision_of(store: Store, name: str) -> int:
