@@ -14,6 +14,7 @@ from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
 from databuild_dagster.model.events import InstancesPromoted
 from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists, revision_is, value_is
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
@@ -150,14 +151,14 @@ def record_opening(engine: Engine, opening: Opening, before: Opening | None = No
     _invoke(engine, put if before is None else iif(value_is(OPENING, "eq", msgspec.json.encode(before)), put))
 
 
-def earlier_pins(store: Store, seqs: Mapping[str, int]) -> dict[str, int]:
-    """The pins at events of an environment, by name of the event, without the present pin; 0 for a pin that is not known."""
+def earlier_pins(store: Store, seqs: Mapping[Ref, int]) -> dict[Ref, int]:
+    """By ref, the pin at an event of an environment, if it is not the present pin; 0 for a pin that is not known."""
     (entry,) = MetaQueries(store).get_all([OPENING]).entries
     opening = opening_of(store)
     pins = () if opening is None else opening.pins
     return {
-        name: max((pin for begun, pin in pins if begun < seq), default=0)
-        for name, seq in seqs.items()
+        ref: max((pin for begun, pin in pins if begun < seq), default=0)
+        for ref, seq in seqs.items()
         if seq < entry.revision
     }
 
