@@ -349,9 +349,9 @@ def test_a_second_refresh_keeps_the_pins_of_earlier_builds(shop: Shop) -> None:
     seqs = {Ref(ref): branch.queries.instances.seqs_of([branch.uuid(ref)])[branch.uuid(ref)] for ref in BUILT}
     pins = earlier_pins(branch.store, seqs)
 
-    assert pins["clean@x"] > pins["report@x"] > 0
+    assert pins[Ref("clean@x")] > pins[Ref("report@x")] > 0
     ((_, why),) = causes(shop, "clean@x")
-    assert f"since event {pins['clean@x']}, " in why
+    assert f"since event {pins[Ref('clean@x')]}, " in why
 
 
 def test_an_instance_of_other_partitions_is_refused(shop: Shop) -> None:
