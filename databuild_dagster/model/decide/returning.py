@@ -171,7 +171,8 @@ class _Returning:
             return False
         made_by = {row.job_run_id for row in self._view.instances_by_id(alike).values()}
         launches = self._view.launches(row.job_run_id for row in self._view.job_runs_by_id(made_by).values())
-        return any(launch.owner.startswith(ERASED) for launch in launches.values())
+        # An environment may have erased rows before its base took the rest.
+        return any(launch.owner.startswith((ERASED, OF_ENVIRONMENT)) for launch in launches.values())
 
 
 def is_deterministic(spec: DatasetSpec | None) -> bool:
