@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from databuild_dagster.engine import returning
 from databuild_dagster.engine.returning import provide
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
@@ -16,6 +17,7 @@ from databuild_dagster.model.states import InstanceState
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
+from tests.support.questions import recorded_questions
 from tests.support.world import COMPLETE, World
 
 LIVE = InstanceState.LIVE
@@ -98,6 +100,25 @@ def test_a_ref_that_was_never_set_aside_by_code_costs_no_command(world: World) -
 
     assert not provide(world.engine, [Ref("sums"), Ref("raw")]).live
     assert world.seq == before
+
+
+def test_nothing_is_asked_where_nothing_is_deterministic(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(world, "2", "sums")
+    asked = recorded_questions(monkeypatch)
+
+    for is_plan in (False, True):
+        provide(world.engine, [Ref("sums")], is_plan=is_plan, specs=DATASETS)
+
+    assert asked == []
+
+
+def test_a_plan_looks_at_no_more_refs_than_a_plan_may_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`report` could come back with `sums` alone."""
+    edit(world, "2", "sums", "report", build=True)
+    edit(world, "1", "sums", "report")
+    monkeypatch.setattr(returning, "MAX_PLANNED_REFS", 1)
+
+    assert provide(world.engine, [Ref("report")], is_plan=True).reused == {}
 
 
 def test_what_comes_back_wakes_an_arc_that_was_built_from_what_it_replaces(world: World, here: Orchestrator) -> None:
