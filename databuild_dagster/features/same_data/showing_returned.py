@@ -15,7 +15,6 @@ from databuild_dagster.model.events import InstancesReturned, names_of
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState
 
-
 #: Seconds of the work at the end of a build; the next tick goes on.
 END_SECONDS: Final = 30.0
 
@@ -47,22 +46,24 @@ def show_returned(
     if follower.is_at_end:
         return True
     cursor, ends_at = follower.load() or Cursor(), engine.steady() + seconds
-    for event in follower.events(cursor, names_of(InstancesReturned)):
-        assert isinstance(event.fact, InstancesReturned), "the names are those of this type"
-        if engine.steady() > ends_at:
-            return False
-        returned = {one.ref: one for one in event.fact.returns if asset_of(one.ref) in ours}
-        canonical = engine.queries.canonical.of(list(returned)) if returned else {}
-        for ref, one in returned.items():
-            uuid = derive_partition_uuid(one.job_run_id, ref)
-            if canonical[ref].uuid == uuid and canonical[ref].state is InstanceState.LIVE:
-                why = "An earlier instance, whose code and inputs are equal, came back in place of a build."
-                report_live(instance, ours[asset_of(ref)], ref, uuid, one.manifest.rows, why)
-        follower.keep(Cursor(event.seq))
-    follower.keep(Cursor(follower.last_seq(cursor)))
-    if is_all := follower.last_seq(cursor) == follower.head:
-        follower.rest(follower.head)
-    return is_all
+    while cursor.seq < follower.head:
+        last_seq = follower.last_seq(cursor)
+        for event in follower.events(cursor, names_of(InstancesReturned)):
+            assert isinstance(event.fact, InstancesReturned), "the names are those of this type"
+            if engine.steady() > ends_at:
+                return False
+            returned = {one.ref: one for one in event.fact.returns if asset_of(one.ref) in ours}
+            canonical = engine.queries.canonical.of(list(returned)) if returned else {}
+            for ref, one in returned.items():
+                uuid = derive_partition_uuid(one.job_run_id, ref)
+                if canonical[ref].uuid == uuid and canonical[ref].state is InstanceState.LIVE:
+                    why = "An earlier instance, whose code and inputs are equal, came back in place of a build."
+                    report_live(instance, ours[asset_of(ref)], ref, uuid, one.manifest.rows, why)
+            follower.keep(Cursor(event.seq))
+        cursor = Cursor(last_seq)
+        follower.keep(cursor)
+    follower.rest(cursor.seq)
+    return True
 
 
 DUTIES: Final = (
