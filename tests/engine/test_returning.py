@@ -136,6 +136,24 @@ def test_what_comes_back_wakes_an_arc_that_was_built_from_what_it_replaces(world
     assert fired_by(world.store, "late").count(first) == 2
 
 
+def test_what_came_back_is_the_newest_firing_and_new_data_of_an_older_build(world: World, here: Orchestrator) -> None:
+    """Rule 10.5"""
+    first = world.uuid("sums")
+    edit(world, "2", "sums", build=True)
+    world.fire()
+    built(world, "late")
+    lot = world.uuid("late")
+    edit(world, "1", "sums")
+    world.clock.turn(60)
+    here.tick()
+
+    world.fire()
+
+    assert world.queries.datasets.last_firings(["late"])["late"].uuid == first
+    (late,) = world.queries.datasets.late_inputs([lot], 5)
+    assert (late.ref, late.uuid, late.arrived_at >= late.built_at + 60) == ("sums", first, True)
+
+
 def test_what_comes_back_wakes_no_arc_that_was_built_from_it(world: World, here: Orchestrator) -> None:
     edit(world, "2", "sums")
     edit(world, "1", "sums")
