@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from databuild_dagster.model import events as e
 
-Output = TypeVar("Output", e.OutputFact, e.Arrival, e.Birth, e.Return)
+Output = TypeVar("Output", e.OutputFact, e.Arrival, e.Birth)
 #: The types of events with manifests; no other payload has a path.
 WITH_PATHS: Final = e.names_of(
     e.JobRunSucceeded, e.LotArrived, e.InstancesReturned, e.InstancesBorrowed, e.InstancesPromoted
@@ -39,7 +39,7 @@ class Places:
         return self._inside is not None and root.startswith(self._inside)
 
     def fact(self, fact: e.Fact) -> e.Fact:
-        """A fact as the log keeps it: `WITH_PATHS` have manifests."""
+        """A fact as the log keeps it. `InstancesReturned` has paths as its rows have them, which is so already."""
         match fact:
             case e.JobRunSucceeded(runs=runs):
                 kept = [replace(run, outputs=self._outputs(run.outputs)) for run in runs]
@@ -48,8 +48,6 @@ class Places:
                 return replace(fact, arrivals=self._outputs(arrivals))
             case e.InstancesBorrowed(births=births) | e.InstancesPromoted(births=births):
                 return replace(fact, births=self._outputs(births))
-            case e.InstancesReturned(returns=returns):
-                return replace(fact, returns=self._outputs(returns))
         return fact
 
     def _outputs(self, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
