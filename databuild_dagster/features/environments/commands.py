@@ -56,7 +56,7 @@ class ShownEnvironment(EnvironmentView, frozen=True):
 @click.option(
     "--keep",
     "days",
-    type=click.FloatRange(0.01, 3650),
+    type=float,
     default=DEFAULT_DAYS,
     show_default=True,
     help="Days until it is over.",

@@ -43,11 +43,11 @@ class ValuesChange(ValueChange, frozen=True):
 
 
 class DatasetDifference(RangeDifference, frozen=True, kw_only=True):
-    """What the environment built of a dataset. The sums are over the partitions that differ; None without a key."""
+    """What the environment built of a dataset. The sums are over the partitions that differ; None without any, and without a key."""
 
     dataset: str
-    rows_a: int
-    rows_b: int
+    rows_a: int | None
+    rows_b: int | None
     added: int | None
     removed: int | None
     changed: int | None
@@ -135,8 +135,8 @@ def _of_dataset(dataset: str, found: Sequence[PartitionDifference], consumers: l
         DatasetDifference,
         total,
         dataset=dataset,
-        rows_a=sum(of.rows_a or 0 for of in differing),
-        rows_b=sum(of.rows_b or 0 for of in differing),
+        rows_a=_sum(of.rows_a for of in differing),
+        rows_b=_sum(of.rows_b for of in differing),
         added=_sum(of.added for of in differing),
         removed=_sum(of.removed for of in differing),
         changed=_sum(of.changed for of in differing),

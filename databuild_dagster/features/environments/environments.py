@@ -27,6 +27,7 @@ from databuild_dagster.engine.holders import in_words, surely_gone, this_user
 from databuild_dagster.features.environments.base import base_of
 from databuild_dagster.features.environments.borrowing import borrow_again
 from databuild_dagster.features.environments.errors import (
+    BadDays,
     BadEnvironmentName,
     BadRoot,
     BaseChanged,
@@ -68,6 +69,7 @@ from databuild_dagster.warehouse.storage import normal_root, protocol_of
 
 #: Days until an environment is over, unless it says otherwise.
 DEFAULT_DAYS: Final = 14
+MAX_DAYS: Final = 3650
 _DAY_SECONDS = 86_400.0
 #: Pins of a refresh, while others move the environment too.
 _MAX_MOVES = 10
@@ -156,11 +158,13 @@ class Environments:
         """Open an environment, pinned at this moment. A killed call is continued by the next. `root` is a folder or a url.
 
         An environment that is not pinned has no record in its base, of which a right to read is enough.
-        Raises `BadEnvironmentName`, `BadHome`, `BadRoot`, `BaseIsEnvironment`, `EnvironmentExists`, `EnvironmentElsewhere`,
+        Raises `BadEnvironmentName`, `BadDays`, `BadHome`, `BadRoot`, `BaseIsEnvironment`, `EnvironmentExists`, `EnvironmentElsewhere`,
         `EnvironmentClosing`, `InvalidWarehouse`, `DiskTrouble`, `StorageTrouble`, `OSError`.
         """
         if not _NAME.fullmatch(name):
             raise BadEnvironmentName(value=name)
+        if not 0 < days <= MAX_DAYS:
+            raise BadDays(value=days, most=MAX_DAYS)
         if root is not None:
             root = normal_root(root)
             # With a link alone, its target would stay when the environment is removed.

@@ -34,6 +34,12 @@ class BadEnvironmentName(InvalidRequest):
     hint = "A name has up to 40 lower-case letters, digits and hyphens, and begins with a letter or digit."
 
 
+class BadDays(InvalidRequest):
+    """An environment cannot be kept for {value} days."""
+
+    hint = "--keep takes a number above 0, and at most {most}."
+
+
 class BadRoot(InvalidRequest):
     """{value} cannot take the data of an environment: {why}."""
 

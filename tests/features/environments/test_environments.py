@@ -113,6 +113,15 @@ def test_a_name_in_use_and_a_bad_name_are_refused(shop: Shop) -> None:
     assert shop.base.seq == seq
 
 
+@pytest.mark.parametrize("days", [0, -1, 3651, float("nan"), float("inf")])
+def test_a_time_to_keep_that_is_no_number_of_days_is_refused(shop: Shop, days: float) -> None:
+    """The log of the base would have a record that nobody can read."""
+    with pytest.raises(errors.BadDays):
+        shop.environments.create("branch", days=days)
+
+    assert opened_in(shop.base.store) == {}
+
+
 def test_an_environment_is_no_base(shop: Shop) -> None:
     opened = shop.environments.create("branch")
 
