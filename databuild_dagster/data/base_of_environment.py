@@ -35,10 +35,11 @@ def wrong_in_base(queries: Queries, uuids: Iterable[str]) -> dict[str, str | Non
                 of_base = InstanceQueries(store)
                 tainted = of_base.taints_in_force(asked)
                 removed = of_base.removed(asked)
-            reasons = _act_here(queries, tainted) if tainted else {}
-            return {uuid: "; ".join(found) for uuid, found in reasons.items()} | dict.fromkeys(removed)
         except (StoreUnusable, NewerStore) as error:
             why = one_line(error.message)
+        else:
+            reasons = _act_here(queries, tainted) if tainted else {}
+            return {uuid: "; ".join(found) for uuid, found in reasons.items()} | dict.fromkeys(removed)
     _log.warning(
         "databuild: the base of the environment %s does not answer, so a taint there is not seen: %s",
         environment.name,
