@@ -67,14 +67,15 @@ def plan_of(
 
     Raises what a want for the refs is refused with, `CyclicInputs` and `PlanTooLarge`.
     """
+    datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
+    # First: a plan that is too large looks for nothing.
+    graph = job_graph(refs, datasets, engine.catalog, most_refs=most_refs)
     why_built: dict[Ref, str] = {}
     reused: dict[Ref, str] = {}
     for provide in rows(lambda feature: feature.provides) if is_provided else ():
-        provided = provide(engine, refs, is_plan=True)
+        provided = provide(engine, refs, is_plan=True, specs=datasets.values())
         why_built |= provided.why_built
         reused |= provided.reused
-    datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
-    graph = job_graph(refs, datasets, engine.catalog, most_refs=most_refs)
     annotated = annotate(engine, graph, _LateForeign(instance), reused)
     verdicts = {
         ref: verdict._replace(reason=why_built.get(ref, verdict.reason)) if verdict.action is Action.BUILD else verdict

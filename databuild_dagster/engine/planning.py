@@ -253,7 +253,7 @@ def plan_due(
         return plan
     for provide in this.providers:
         with aside.guard("instances without a build", kind=Subject.QUESTION):
-            plan.provided += provide(engine, [ref.ref for ref in due]).live
+            plan.provided += provide(engine, [ref.ref for ref in due], specs=datasets.values()).live
     if plan.provided:
         return plan
     missing = missing_inputs(due, inputs, states)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.surroundings import Fate
@@ -120,10 +120,19 @@ class Provided(NamedTuple):
 class Provider(Protocol):
     """Gives refs an instance without a build: adopted, borrowed or returned."""
 
-    def __call__(self, engine: Engine, refs: Sequence[Ref], /, *, is_plan: bool = False) -> Provided:
+    def __call__(
+        self,
+        engine: Engine,
+        refs: Sequence[Ref],
+        /,
+        *,
+        is_plan: bool = False,
+        specs: Collection[DatasetSpec] | None = None,
+    ) -> Provided:
         """Record an instance for each of `refs`, or of the inputs of their builds, that has an instance elsewhere.
 
         Called for refs that would be built next, by each level of planning and by each claim, so it asks for many refs at once.
         Each tick, and each build in an environment, calls it without refs first, to record what became of instances that it gave.
-        With `is_plan` nothing changes that readers see: `reused` names it.
+        With `is_plan` nothing changes that readers see: `reused` names it. `specs` have at least the datasets of `refs`, and all datasets
+        for a plan, if the caller has them: a provider for few datasets then asks nothing for others.
         """

@@ -1,6 +1,6 @@
 """Earlier instances in place of builds, before refs are built: recorded by ticks and claims, named by plans (rule 4.9)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
@@ -11,6 +11,7 @@ from databuild_dagster.model.commands import Returnable, ReturnInstances
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.returning import is_deterministic
 from databuild_dagster.model.events import InstancesReturned, Return
+from databuild_dagster.model.plan import MAX_PLANNED_REFS
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 
@@ -18,16 +19,22 @@ from databuild_dagster.model.states import LEASED, InstanceState
 MAX_REFS = 1_000
 
 
-def provide(engine: Engine, refs: Sequence[Ref], *, is_plan: bool = False) -> Provided:
-    """Take earlier instances of `refs` back, and of the inputs without which they could not come back."""
-    asked = _returnable(engine, refs, is_plan=is_plan)
+def provide(
+    engine: Engine, refs: Sequence[Ref], *, is_plan: bool = False, specs: Collection[DatasetSpec] | None = None
+) -> Provided:
+    """Take earlier instances of `refs` back, and of the inputs without which they could not come back.
+
+    Without a deterministic dataset among `specs` it asks nothing.
+    """
+    known = engine.queries.datasets.all().values() if specs is None and refs else specs or ()
+    asked = _returnable(engine, refs, is_plan=is_plan) if any(map(is_deterministic, known)) else []
     returned: list[Return] = []
     for start in range(0, len(asked), MAX_REFS):
         command = ReturnInstances(refs=tuple(asked[start : start + MAX_REFS]))
         outcome = engine.preview(command).outcome if is_plan else engine.handle(command, actor=this_user())
         facts = [event.fact for event in outcome.events]
         returned += [one for fact in facts if isinstance(fact, InstancesReturned) for one in fact.returns]
-    if not is_plan:
+    if not is_plan or not returned:
         return Provided([one.ref for one in returned], {})
     uuids = {derive_partition_uuid(one.job_run_id, one.ref): one.ref for one in returned}
     instances = engine.queries.instances.named(uuids)
@@ -41,13 +48,12 @@ def why_returned(live_at: float | None) -> str:
 
 def _returnable(engine: Engine, refs: Sequence[Ref], *, is_plan: bool) -> list[Returnable]:
     """The refs that may come back, inputs before what is built from them; a plan looks at the inputs of all that is not live."""
-    if is_plan and not any(map(is_deterministic, engine.queries.datasets.all().values())):
-        return []
     found: dict[Ref, Returnable] = {}
     specs: dict[str, DatasetSpec | None] = {}
     definitions: dict[str, Definitions] = {}
     level, seen = list(dict.fromkeys(refs)), set[Ref]()
-    while level:
+    # A plan of more refs is refused, and `explain` has no other bound.
+    while level and (not is_plan or len(seen) < MAX_PLANNED_REFS):
         seen.update(level)
         below: dict[Ref, None] = {}
         set_aside = set(engine.queries.instances.set_aside_by_code(level))

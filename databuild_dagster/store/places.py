@@ -4,13 +4,17 @@ The home is the folder of the SQLite file. A copied or moved home then names its
 paths of a PostgreSQL store are recorded whole.
 """
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from databuild_dagster.model.events import Arrival, Fact, JobRunSucceeded, LotArrived, OutputFact
+from databuild_dagster.model import events as e
 
-Output = TypeVar("Output", OutputFact, Arrival)
+Output = TypeVar("Output", e.OutputFact, e.Arrival, e.Birth)
+#: The types of events with manifests; no other payload has a path.
+WITH_PATHS: Final = e.names_of(
+    e.JobRunSucceeded, e.LotArrived, e.InstancesReturned, e.InstancesBorrowed, e.InstancesPromoted
+)
 
 
 class Places:
@@ -34,14 +38,16 @@ class Places:
         """Whether a folder is inside the home."""
         return self._inside is not None and root.startswith(self._inside)
 
-    def fact(self, fact: Fact) -> Fact:
-        """A fact as the log keeps it: two types have manifests."""
+    def fact(self, fact: e.Fact) -> e.Fact:
+        """A fact as the log keeps it. `InstancesReturned` has paths as its rows have them, which is so already."""
         match fact:
-            case JobRunSucceeded(runs=runs):
+            case e.JobRunSucceeded(runs=runs):
                 kept = [replace(run, outputs=self._outputs(run.outputs)) for run in runs]
                 return replace(fact, runs=tuple(kept))
-            case LotArrived(arrivals=arrivals):
+            case e.LotArrived(arrivals=arrivals):
                 return replace(fact, arrivals=self._outputs(arrivals))
+            case e.InstancesBorrowed(births=births) | e.InstancesPromoted(births=births):
+                return replace(fact, births=self._outputs(births))
         return fact
 
     def _outputs(self, outputs: tuple[Output, ...]) -> tuple[Output, ...]:

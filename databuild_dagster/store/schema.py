@@ -218,6 +218,7 @@ _index("set_aside_now", set_aside.c.name, where="reason IS NOT NULL")
 arc_firings = _table(
     "arc_firings", {"arc_id": int, "instance_id": int, "seq": int}, key=("arc_id", "instance_id", "seq")
 )
+_index("arc_firings_newest", arc_firings.c.arc_id, arc_firings.c.seq)
 
 delegations = _table(
     "delegations",

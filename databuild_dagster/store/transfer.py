@@ -19,6 +19,7 @@ import msgspec
 from databuild_dagster.store import log
 from databuild_dagster.store.errors import ExportDamaged, ExportRefused, StoreNotEmpty
 from databuild_dagster.store.format import LOG_VERSION
+from databuild_dagster.store.places import WITH_PATHS
 from databuild_dagster.store.rebuild import recompute, scratch_store
 from databuild_dagster.store.store import Store
 
@@ -28,8 +29,6 @@ _PAGE: Final = 1000
 MAX_LINE: Final = 256 * 2**20
 #: Bytes of the first line, which has a single number.
 _MAX_BEGIN: Final = 1000
-#: The types of events with manifests; no other payload has a path.
-_WITH_PATHS: Final = ("JobRunSucceeded", "LotArrived")
 
 _Event = tuple[int, float, str, Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)], str, str, str]
 _decode_event = msgspec.json.Decoder(_Event, strict=True).decode
@@ -159,7 +158,7 @@ def _check_end(line: bytes, after: bytes | None, found: _End, path: str) -> None
 def _with_paths(row: _Event, translated: Callable[[str], str | None]) -> _Event:
     """The row of an event with each path of a manifest translated; its payload stays as it is if no path changes."""
     seq, at, name, version, command_id, actor, payload = row
-    if name not in _WITH_PATHS:
+    if name not in WITH_PATHS:
         return row
     try:
         content = msgspec.json.decode(payload)

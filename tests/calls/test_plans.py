@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from databuild_dagster.calls.plans import plan_shape
+import pytest
+from msgspec.structs import replace
+
+from databuild_dagster.calls.plans import plan_of, plan_shape
 from databuild_dagster.engine.why.preview import annotate
 from databuild_dagster.engine.wording import json_of
+from databuild_dagster.model.datasets import CodeSpec
+from databuild_dagster.model.errors import PlanTooLarge
 from databuild_dagster.model.plan import plan
+from databuild_dagster.model.refs import Ref
 from tests.support.catalog import dataset
+from tests.support.questions import recorded_questions
 from tests.support.world import World
 
 DAYS = ("1", "2", "3")
@@ -51,3 +58,16 @@ def test_a_plan_of_live_refs_takes_no_time() -> None:
     found = planned(shop(), "daily@1")
 
     assert (found["stages"], found["seconds"]) == ([], 0.0)
+
+
+def test_a_plan_that_is_too_large_looks_for_no_earlier_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    deterministic = [
+        replace(spec, deterministic=True, code=CodeSpec()) for spec in (dataset("a", "b"), dataset("b", "c"))
+    ]
+    world = World([*deterministic, dataset("c")])
+    asked = recorded_questions(monkeypatch)
+
+    with pytest.raises(PlanTooLarge):
+        plan_of(world.engine, [Ref("a")], None, most_refs=2, is_provided=True)
+
+    assert [sql for sql in asked if "instances" in sql] == []

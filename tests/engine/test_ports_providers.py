@@ -22,7 +22,7 @@ def returning(world, ref, uuid):
     """A provider that takes back one instance of a ref, and the refs for which it was asked."""
     asked = []
 
-    def provide(engine, refs):
+    def provide(engine, refs, *, is_plan=False, specs=None):
         asked.append(list(refs))
         if ref not in refs:
             return Provided([], {})

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from databuild_dagster.engine import returning
 from databuild_dagster.engine.returning import provide
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
@@ -16,6 +17,7 @@ from databuild_dagster.model.states import InstanceState
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
+from tests.support.questions import recorded_questions
 from tests.support.world import COMPLETE, World
 
 LIVE = InstanceState.LIVE
@@ -100,6 +102,25 @@ def test_a_ref_that_was_never_set_aside_by_code_costs_no_command(world: World) -
     assert world.seq == before
 
 
+def test_nothing_is_asked_where_nothing_is_deterministic(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(world, "2", "sums")
+    asked = recorded_questions(monkeypatch)
+
+    for is_plan in (False, True):
+        provide(world.engine, [Ref("sums")], is_plan=is_plan, specs=DATASETS)
+
+    assert asked == []
+
+
+def test_a_plan_looks_at_no_more_refs_than_a_plan_may_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`report` could come back with `sums` alone."""
+    edit(world, "2", "sums", "report", build=True)
+    edit(world, "1", "sums", "report")
+    monkeypatch.setattr(returning, "MAX_PLANNED_REFS", 1)
+
+    assert provide(world.engine, [Ref("report")], is_plan=True).reused == {}
+
+
 def test_what_comes_back_wakes_an_arc_that_was_built_from_what_it_replaces(world: World, here: Orchestrator) -> None:
     first = world.uuid("sums")
     edit(world, "2", "sums", build=True)
@@ -113,6 +134,24 @@ def test_what_comes_back_wakes_an_arc_that_was_built_from_what_it_replaces(world
     assert world.uuid("sums") == first
     assert world.state("late") is InstanceState.BUILDING, "its rows are those of the other code"
     assert fired_by(world.store, "late").count(first) == 2
+
+
+def test_what_came_back_is_the_newest_firing_and_new_data_of_an_older_build(world: World, here: Orchestrator) -> None:
+    """Rule 10.5"""
+    first = world.uuid("sums")
+    edit(world, "2", "sums", build=True)
+    world.fire()
+    built(world, "late")
+    lot = world.uuid("late")
+    edit(world, "1", "sums")
+    world.clock.turn(60)
+    here.tick()
+
+    world.fire()
+
+    assert world.queries.datasets.last_firings(["late"])["late"].uuid == first
+    (late,) = world.queries.datasets.late_inputs([lot], 5)
+    assert (late.ref, late.uuid, late.arrived_at >= late.built_at + 60) == ("sums", first, True)
 
 
 def test_what_comes_back_wakes_no_arc_that_was_built_from_it(world: World, here: Orchestrator) -> None:

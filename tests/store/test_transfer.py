@@ -9,19 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.engine.migrating import migrate
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import CodeSpec
 from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.events import OutputFact, RunSuccess
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store import log, schema, transfer
 from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import ExportDamaged, ExportRefused, StoreNotEmpty
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store, open_store
 from databuild_dagster.store.transfer import export_log, import_log
 from tests.store.tables import rows_of
 from tests.support import golden
-from tests.support.catalog import dataset
+from tests.support.catalog import HERE, dataset
 from tests.support.postgres import postgres_server
-from tests.support.world import World
+from tests.support.world import COMPLETE, World
 
 #: Each test opens the databases that it moves between.
 DATABASES = ("sqlite",)
@@ -83,6 +89,46 @@ def test_sqlite_to_postgresql_and_back_is_the_same_log_and_the_same_tables(event
     assert check(postgres, deep=True) == check(new_store, deep=True) == []
     postgres.close()
     server.take_back(url)
+
+
+@pytest.fixture
+def returned(make_world, home: Path) -> World:
+    """A store in a home: `b` has come back, and `c` was promoted, each with a manifest inside of the home."""
+    specs = [replace(dataset("b", "a"), deterministic=True, code=CodeSpec(digest="1:4f2a"))]
+    specs = [dataset("a"), *(replace(spec, code_version="1") for spec in specs), dataset("c")]
+    world: World = make_world(*specs, url=f"sqlite:///{home}/build.db")
+    world.live("a")
+    for version in "12":
+        specs[1] = replace(specs[1], code_version=version)
+        world.handle(c.RegisterDatasets(location=HERE, datasets=tuple(specs)))
+        world.handle(c.CreateWants(wants=(("b",),), fresh=True))
+        manifest = replace(COMPLETE, uri=f"{home}/warehouse/b/{version}/manifest.json")
+        made = OutputFact(Ref("b"), inputs={Ref("a"): world.uuid("a")}, code_version=version, manifest=manifest)
+        world.handle(c.SucceedJobRuns(runs=(RunSuccess(world.job_run("b"), (made,)),)))
+    world.handle(c.RegisterDatasets(location=HERE, datasets=(specs[0], replace(specs[1], code_version="1"), specs[2])))
+    world.handle(c.CreateWants(wants=(("b",),), fresh=True))
+    world.handle(c.ReturnInstances(refs=(c.Returnable(Ref("b"), (Ref("a"),), 0),)))
+    born = replace(world.birth("c"), manifest=replace(COMPLETE, uri=f"{home}/environments/c/manifest.json"))
+    world.handle(world.promotion(born))
+    return world
+
+
+def test_data_of_returned_and_promoted_instances_is_found_after_an_import(returned, new_store, file, tmp_path) -> None:
+    """Rules 3.10, 4.9 and 16.10"""
+    found = [f"{tmp_path}/home/warehouse/b/1/manifest.json", f"{tmp_path}/home/environments/c/manifest.json"]
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = open_store(f"sqlite:///{tmp_path}/elsewhere/build.db")
+
+    export_log(returned.store, str(file))
+    import_log(new_store, str(file))
+    import_log(elsewhere, str(file))
+
+    for store in (returned.store, new_store, elsewhere):
+        canonical = Queries(store).canonical.of(["b", "c"])
+        assert [canonical[ref].manifest_uri for ref in ("b", "c")] == found
+    assert rows_of(new_store) == rows_of(returned.store)
+    assert f'"uri":"{tmp_path}' not in str(returned.store.ask(f"SELECT payload FROM {schema.events.name}"))
+    elsewhere.close()
 
 
 @pytest.mark.parametrize("version", golden.versions())

@@ -110,7 +110,7 @@ def begin(
     refs = [make_ref(asset, key) for key in partition_keys for asset in datasets]
     check(refs)
     for provide in rows(lambda feature: feature.provides):
-        provide(engine, refs)
+        provide(engine, refs, specs=datasets.values())
     return claim(engine, datasets, refs, asking=asking, apart=apart)
 
 

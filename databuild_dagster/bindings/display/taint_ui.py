@@ -42,7 +42,7 @@ MAX_UPSTREAM: Final = 1_000
 #: Checks reported by a tick; each is an event in Dagster.
 MAX_CHECKS: Final = 50
 
-_UNTAINTING: Final = (e.TaintCanceled, e.CanonicalReverted, e.InstancesReturned)
+_UNTAINTING: Final = (e.TaintCanceled, e.CanonicalReverted, e.InstancesReturned, e.InstancesPromoted)
 #: Job runs that ended without a failed Dagster run that shows them red; live refs are left out. An instance that
 #: finishes late from inputs under a downstream taint is tainted at once (rule 7.3).
 _ENDING: Final = (e.JobRunSucceeded, e.JobRunDepMissed, e.JobRunCanceled, e.JobRunLost)

@@ -5,7 +5,7 @@ all that its cone reads in a single event.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -49,7 +49,9 @@ class Choice:
     built: dict[Ref, str] = field(default_factory=dict)
 
 
-def provide(engine: Engine, refs: Sequence[Ref], *, is_plan: bool = False) -> Provided:
+def provide(
+    engine: Engine, refs: Sequence[Ref], *, is_plan: bool = False, specs: Collection[DatasetSpec] | None = None
+) -> Provided:
     """Follow the base, then borrow what can be borrowed of refs that would be built and of the inputs of their builds, for a plan too.
 
     Raises what `base_of` raises, and for refs what `Base.check_is_open` raises, and `EnvironmentMoved`.

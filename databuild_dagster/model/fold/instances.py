@@ -403,10 +403,8 @@ def instances_returned(folding: Folding, fact: e.InstancesReturned) -> None:
     uuids = {one.ref: derive_partition_uuid(one.job_run_id, one.ref) for one in fact.returns}
     instances = folding.found(view.instances_by_uuid(uuids.values()), uuids.values(), "instance")
     for one in fact.returns:
-        instance = instances[uuids[one.ref]]
-        # For those who follow the log; the instance has it already.
-        keep_manifest(instance, one.manifest)
-        folding.revert(refs[one.ref], instance, InstanceCause.RETURNED)
+        # Its manifest is for those who follow the log; the instance has it already.
+        folding.revert(refs[one.ref], instances[uuids[one.ref]], InstanceCause.RETURNED)
 
 
 def manifest_removed(folding: Folding, fact: e.ManifestRemoved) -> None:

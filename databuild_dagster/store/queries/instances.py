@@ -554,10 +554,13 @@ class InstanceQueries(Asking):
     def set_aside_by_code(self, refs: Iterable[Ref]) -> list[Ref]:
         """The refs among `refs` that are open, and of which `--fresh` once asked for a build (rule 4.9)."""
         sql = f"""
-            SELECT DISTINCT r.ref FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.ref_id = r.id
-            JOIN {PREFIX}taint_instances l ON l.instance_id = i.id JOIN {PREFIX}taints t ON t.id = l.taint_id AND t.of_code = 1
-            WHERE r.ref IN (SELECT value FROM json_each(?))
-            AND r.state IN ('{InstanceState.TAINTED}', '{InstanceState.UP_FOR_RETRY}')"""
+            WITH RECURSIVE chain(ref, id) AS (
+                SELECT ref, last_id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))
+                AND state IN ('{InstanceState.TAINTED}', '{InstanceState.UP_FOR_RETRY}')
+                UNION ALL SELECT chain.ref, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+                WHERE p.previous_id IS NOT NULL
+            ) SELECT DISTINCT chain.ref FROM chain JOIN {PREFIX}taint_instances l ON l.instance_id = chain.id
+            JOIN {PREFIX}taints t ON t.id = l.taint_id WHERE t.of_code = 1"""
         return [ref for (ref,) in self._all(sql, Keys(refs))]
 
     def live_from_earlier(self, refs: Iterable[Ref]) -> list[Ref]:

@@ -73,7 +73,7 @@ _LATE = Selection(
     built_uuid="i.uuid",
     built_at="i.live_at",
     ref="r.ref",
-    arrived_at="n.live_at",
+    arrived_at="coalesce(e.at, n.live_at)",
 )
 
 
@@ -118,21 +118,24 @@ class DatasetQueries(Asking):
     def last_firings(self, arcs: Iterable[str]) -> dict[str, Firing]:
         """The newest firing of each of `arcs`; an arc that never fired is left out."""
         sql = f"""
-            SELECT {_FIRING.columns} FROM {PREFIX}arcs a JOIN {PREFIX}arc_firings f ON f.arc_id = a.id AND f.instance_id = (
-                SELECT x.instance_id FROM {PREFIX}arc_firings x WHERE x.arc_id = a.id ORDER BY x.instance_id DESC LIMIT 1)
+            SELECT {_FIRING.columns} FROM {PREFIX}arcs a JOIN {PREFIX}arc_firings f ON f.arc_id = a.id
+            AND (f.seq, f.instance_id) = (SELECT x.seq, x.instance_id FROM {PREFIX}arc_firings x WHERE x.arc_id = a.id
+                ORDER BY x.seq DESC, x.instance_id DESC LIMIT 1)
             JOIN {PREFIX}instances i ON i.id = f.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
             WHERE a.asset IN (SELECT value FROM json_each(?)) ORDER BY f.seq"""
         return {firing.arc: firing for firing in _FIRING.rows(self._all(sql, Keys(arcs)))}
 
     def late_inputs(self, uuids: Iterable[str], most: int) -> list[LateInput]:
-        """The inputs of `uuids` that have live, newer data, the latest first. A compaction is no new data."""
+        """The inputs of `uuids` that have live, newer data, the latest first. What came back (rule 4.9) is new, and a compaction is not."""
         sql = f"""
             SELECT {_LATE.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs b ON b.id = i.ref_id
             JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id JOIN {PREFIX}instances u ON u.id = x.input_id
             JOIN {PREFIX}refs r ON r.id = u.ref_id JOIN {PREFIX}instances n ON n.id = r.canonical_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND n.id > u.id AND n.state = '{InstanceState.LIVE}'
+            LEFT JOIN {PREFIX}events e ON e.seq > i.created_seq AND e.seq = (SELECT max(v.seq) FROM {PREFIX}reverts v
+                WHERE v.ref_id = n.ref_id AND v.instance_id = n.id AND v.returned = 1)
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND (n.id > u.id OR e.at IS NOT NULL) AND n.state = '{InstanceState.LIVE}'
               AND coalesce(n.same_as_id, n.id) <> coalesce(u.same_as_id, u.id)
-            ORDER BY n.live_at DESC, r.ref, b.ref LIMIT ?"""
+            ORDER BY coalesce(e.at, n.live_at) DESC, r.ref, b.ref LIMIT ?"""
         return _LATE.rows(self._all(sql, Keys(uuids), most))
 
 

@@ -16,15 +16,19 @@ from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.model.commands import (
     BufferMissed,
     CancelJobRuns,
+    InvokeMeta,
     PausePartitions,
+    PromoteInstances,
     RetryRefs,
     RunMiss,
     TaintPartitions,
     UntaintPartitions,
 )
-from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.events import Birth, BufferedRun
+from databuild_dagster.model.meta_storage import Put, do
 from databuild_dagster.model.states import InstanceState
 from tests.support.dagster_files import fresh_instance
+from tests.support.world import COMPLETE
 
 from ..module_site import module_site
 
@@ -183,6 +187,30 @@ def test_a_taint_taken_back_makes_it_green_and_sets_no_automation_going(live: An
 
     assert live.colours("numbers") == {ONE: "green", TWO: "green"}
     assert len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records) == materialized
+
+
+def test_an_instance_of_an_environment_makes_it_green(live: Any) -> None:
+    """Rule 16.10"""
+    taint(live, REFS[0])
+    only_tick(live)
+    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
+    opened = InvokeMeta(statements=(do(Put("environments/branch", b"{}")),))
+    seq = live.engine.handle(opened).events[0].seq
+    born = Birth(live.engine.new_id(), "numbers", REFS[0], manifest=COMPLETE)
+
+    live.engine.handle(
+        PromoteInstances(
+            environment="branch",
+            opening="environments/branch",
+            revision=seq,
+            pin=live.engine.queries.events.head().seq,
+            instances=(born,),
+            ahead=True,
+        )
+    )
+    only_tick(live)
+
+    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
 
 
 def test_one_of_two_taints_taken_back_leaves_it_red(live: Any) -> None:

@@ -78,7 +78,7 @@ def test_a_borrowed_instance_has_its_whole_lineage(shop: Shop) -> None:
 
 def test_a_tick_borrows_and_launches_only_what_differs(shop: Shop) -> None:
     branch = shop.branch(coded("clean", "raw", code="2"))
-    here = Orchestrator(branch, providers=[lambda engine, refs: borrow(branch, *refs)])
+    here = Orchestrator(branch, providers=[lambda engine, refs, **specs: borrow(branch, *refs)])
     branch.want("report@x")
 
     here.tick()

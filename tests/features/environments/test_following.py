@@ -233,7 +233,7 @@ def test_a_look_without_news_asks_each_log_once(shop: Shop, branch: World) -> No
 
 def test_a_tick_follows_and_builds_again_what_is_wanted(shop: Shop) -> None:
     branch = shop.branch()
-    here = Orchestrator(branch, providers=[lambda engine, refs: borrow(branch, *refs)])
+    here = Orchestrator(branch, providers=[lambda engine, refs, **specs: borrow(branch, *refs)])
     branch.want("report@x")
     here.tick()
     assert branch.state("report@x") is LIVE
@@ -245,7 +245,7 @@ def test_a_tick_follows_and_builds_again_what_is_wanted(shop: Shop) -> None:
 
 
 def test_an_environment_whose_base_is_away_plans_nothing(shop: Shop, branch: World) -> None:
-    here = Orchestrator(branch, providers=[lambda engine, refs: borrow(branch, *refs)])
+    here = Orchestrator(branch, providers=[lambda engine, refs, **specs: borrow(branch, *refs)])
     shop.home.rename(shop.home.with_name("elsewhere"))
 
     with pytest.raises(BaseAway):

@@ -11,8 +11,12 @@ import pytest
 from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import DATA_VERSION_TAG
 from databuild_dagster.bindings.adapter.run_tags import REBUILD_TAG
+from databuild_dagster.bindings.orchestration.duties import Place
+from databuild_dagster.engine.returning import provide
 from databuild_dagster.engine.why.explain import explain
-from databuild_dagster.model.commands import CreateWants
+from databuild_dagster.features.same_data.showing_returned import DUTIES
+from databuild_dagster.model.commands import CreateWants, TaintPartitions
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from tests.bindings.conftest import Site
 from tests.support.project import Project, empty_home, project
@@ -101,9 +105,9 @@ def edited_back(deploy: Any) -> tuple[Site, str]:
     return site, first
 
 
-def versions(site: Site) -> list[str]:
+def versions(instance: dg.DagsterInstance) -> list[str]:
     """The data versions of the materializations in Dagster, newest first."""
-    records = site.instance.fetch_materializations(dg.AssetKey("sums"), limit=10).records
+    records = instance.fetch_materializations(dg.AssetKey("sums"), limit=10).records
     found = [record.asset_materialization for record in records]
     return [(made.tags or {})[DATA_VERSION_TAG] for made in found if made is not None]
 
@@ -117,10 +121,28 @@ def test_a_tick_takes_it_back_and_shows_dagster_a_materialization(edited_back: t
 
     assert site.engine.queries.canonical.of(["sums"])["sums"].uuid == first
     assert len(site.instance.get_runs()) == n_runs
-    shown = versions(site)
+    shown = versions(site.instance)
     assert (len(shown), shown[0], shown[-1]) == (3, first, first)
     site.build()
-    assert len(versions(site)) == 3, "once"
+    assert len(versions(site.instance)) == 3, "once"
+
+
+@pytest.mark.parametrize("is_tainted", [False, True])
+def test_a_build_without_a_tick_shows_what_came_back_and_is_still_live(
+    edited_back: tuple[Site, str], is_tainted: bool
+) -> None:
+    """A Dagster run took it back, so the build has nothing to do."""
+    site, first = edited_back
+    assert list(provide(site.engine, [Ref("sums")]).live) == ["sums"]
+    if is_tainted:
+        site.engine.handle(TaintPartitions(refs=("sums",), reason="it looks wrong"))
+    (duty,) = DUTIES
+    place = Place(site.instance, site.deployment, site.engine.queries.datasets.all().values())
+
+    assert duty.finish is not None
+    assert duty.finish(place, None)
+
+    assert (versions(site.instance)[0] == first) is not is_tainted
 
 
 @pytest.mark.parametrize(("tags", "is_back"), [({}, True), ({REBUILD_TAG: "true"}, False)])

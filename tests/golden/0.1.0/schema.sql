@@ -57,8 +57,8 @@ CREATE TABLE databuild_refs (
 	UNIQUE (ref)
 );
 CREATE INDEX databuild_refs_failed ON databuild_refs (state, due, dataset_id, cause, canonical_id) WHERE cause IS NOT NULL;
-CREATE INDEX databuild_refs_tainted ON databuild_refs (dataset_id) WHERE state = 'Tainted';
 CREATE INDEX databuild_refs_at_hand ON databuild_refs (due, dataset_id, priority DESC, deadline, wanted_since, ref) WHERE due = 1 OR state = 'Building';
+CREATE INDEX databuild_refs_tainted ON databuild_refs (dataset_id) WHERE state = 'Tainted';
 CREATE TABLE databuild_instances (
 	id INTEGER NOT NULL, 
 	uuid TEXT NOT NULL, 
@@ -90,8 +90,8 @@ CREATE TABLE databuild_instances (
 	CHECK (state = 'Building' OR state = 'UpstreamBuilding' OR state = 'UpForRetry' OR state = 'Live' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Tainted'), 
 	UNIQUE (uuid)
 );
-CREATE INDEX databuild_instances_unfinished ON databuild_instances (id) WHERE manifest_state = 'removed' AND cleared_at IS NULL;
 CREATE INDEX databuild_instances_same_as ON databuild_instances (same_as_id) WHERE same_as_id IS NOT NULL;
+CREATE INDEX databuild_instances_unfinished ON databuild_instances (id) WHERE manifest_state = 'removed' AND cleared_at IS NULL;
 CREATE TABLE databuild_job_runs (
 	id INTEGER NOT NULL, 
 	job_run_id TEXT NOT NULL, 
@@ -265,6 +265,7 @@ CREATE TABLE databuild_arc_firings (
 	PRIMARY KEY (arc_id, instance_id, seq)
 )
  WITHOUT ROWID;
+CREATE INDEX databuild_arc_firings_newest ON databuild_arc_firings (arc_id, seq);
 CREATE TABLE databuild_delegations (
 	requester TEXT NOT NULL, 
 	ref_id INTEGER NOT NULL, 

@@ -116,6 +116,7 @@ ASKED = [
         "in which inputs two differ",
         lambda world: world.queries.instances.input_differences(world.uuid("a"), world.uuid("d"), 5),
     ),
+    ("what --fresh set aside", lambda world: world.queries.instances.set_aside_by_code(["a", "d"])),
     ("whether it is stale", lambda world: world.queries.instances.stale([world.uuid("d")])),
     ("the newest requests", lambda world: world.ledger.entries(most=5)),
     ("the newest delegations", lambda world: world.ledger.delegations(most=5)),
