@@ -10,7 +10,7 @@ from databuild_dagster.cli.known_refs import why_not
 from databuild_dagster.cli.options import Count, Selection, as_of, moment, one_by_one, selection, tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_queries
-from databuild_dagster.data.read_plan import Readable, damage_named, readable_ref
+from databuild_dagster.data.read_plan import Readable, damage_named, readable_refs
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.files import read_table
@@ -36,9 +36,7 @@ def read(
     """Print the rows of REFS."""
     queries = the_queries()
     then = moment(queries, as_of)
-    readable = {
-        ref: readable_ref(queries, ref, then, why_not, allow_tainted=allow_tainted) for ref in selection.refs(queries)
-    }
+    readable = readable_refs(queries, selection.refs(queries), then, why_not, allow_tainted=allow_tainted)
     for ref in one_by_one(list(readable), as_json=as_json, titled=True):
         one = readable[ref]
         with damage_named(queries.datasets.get(asset_of(ref)), {one.manifest.instance_uuid: ref}):

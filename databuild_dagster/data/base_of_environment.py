@@ -1,6 +1,7 @@
 """What the base of an environment says of instances that are about to be read, also before a tick has followed it (rule 16.8)."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from databuild_dagster.data.home import DATABASE_NAME, sqlite_url, store_url_of_
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import NewerStore, StoreUnusable
-from databuild_dagster.store.queries.instances import InstanceQueries
+from databuild_dagster.store.queries.instances import InstanceQueries, Taint, TaintLink
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
@@ -33,13 +34,31 @@ def wrong_in_base(queries: Queries, uuids: Iterable[str]) -> dict[str, str | Non
             with closing(Store(url)) as store:
                 of_base = InstanceQueries(store)
                 tainted = of_base.taints_in_force(asked)
-                reasons = {uuid: "; ".join(taint.reason for taint in taints) for uuid, taints in tainted.items()}
-                return reasons | dict.fromkeys(of_base.removed(asked))
+                removed = of_base.removed(asked)
         except (StoreUnusable, NewerStore) as error:
             why = one_line(error.message)
+        else:
+            reasons = _act_here(queries, tainted) if tainted else {}
+            return {uuid: "; ".join(found) for uuid, found in reasons.items()} | dict.fromkeys(removed)
     _log.warning(
         "databuild: the base of the environment %s does not answer, so a taint there is not seen: %s",
         environment.name,
         why,
     )
     return {}
+
+
+def _act_here(queries: Queries, tainted: Mapping[str, Sequence[Taint]]) -> dict[str, list[str]]:
+    """By instance, the reasons of taints in the base, but not of those that were followed and are canceled in the environment."""
+    here: dict[str, list[TaintLink]] = defaultdict(list)
+    for link in queries.instances.taint_links(tainted):
+        here[link.uuid].append(link)
+    found: dict[str, list[str]] = defaultdict(list)
+    for uuid, taints in tainted.items():
+        for taint in taints:
+            # An instance that was borrowed too late has it by a further id.
+            names = (taint.taint_id, f"{taint.taint_id}.")
+            known = [link for link in here[uuid] if link.taint_id == names[0] or link.taint_id.startswith(names[1])]
+            if not known or any(link.is_in_force for link in known):
+                found[uuid].append(taint.reason)
+    return found

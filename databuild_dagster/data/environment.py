@@ -11,6 +11,8 @@ import msgspec
 
 #: Names the environment of a command.
 ENVIRONMENT_VARIABLE = "DATABUILD_ENV"
+#: Prefix of the keys of environments in the log of their base, by name.
+RECORDS = "environments/"
 #: In the home of an environment.
 FILE_NAME = "environment.json"
 
@@ -44,12 +46,6 @@ def folder_of(base: Path, name: str) -> Path:
 def home_of(base: Path, name: str) -> Path:
     """The home of an environment."""
     return folder_of(base, name) / "home"
-
-
-def environments_of(base: Path) -> list[Environment]:
-    """The environments of the base in a home, of which their homes are there."""
-    homes = base.with_name(f"{base.name}.environments").glob("*/home")
-    return [environment for home in homes if (environment := environment_of(home)) is not None]
 
 
 def is_in_environment() -> bool:

@@ -7,16 +7,17 @@ store has the same id and a different place; it removes nothing there until `tak
 import os
 from collections.abc import Collection, Iterable
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import NamedTuple
 
 import msgspec
 
-from databuild_dagster.data.environment import environment_of, environments_of
+from databuild_dagster.data.environment import RECORDS, environment_of
 from databuild_dagster.data.home import DATABASE_NAME
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.wording import typed
 from databuild_dagster.store.format import PLACE, STORE_ID
+from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Identity, Store, new_store_id
 from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
@@ -138,8 +139,7 @@ class TakenOver(NamedTuple):
 def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:
     """The roots outside the home, each with the reason if it cannot be taken over: it is in another home and not in `named`."""
     ownership, found = Ownership(store), []
-    environments = [] if store.path is None else environments_of(Path(store.path).parent)
-    of_environments = {Warehouse(one.root).root: one.name for one in environments}
+    of_environments = {Warehouse(root).root: name for root, name in _roots_of_environments(store).items()}
     for warehouse in warehouses:
         if ownership.is_at_home(warehouse) or ownership.is_of_base(warehouse):
             continue
@@ -151,6 +151,20 @@ def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collect
             why = f"the environment {name} owns it until `databuild env drop {typed(name)}`"
         found.append(TakenOver(warehouse.root, None if marker is None else marker.place, why))
     return found
+
+
+class _Recorded(msgspec.Struct):
+    """What the record of an environment in its base says to a take-over."""
+
+    name: str
+    root: str
+
+
+def _roots_of_environments(store: Store) -> dict[str, str]:
+    """The roots of the environments that a base has recorded, each with the name of the environment."""
+    entries = MetaQueries(store).prefix(RECORDS).entries
+    found = [msgspec.json.decode(entry.value, type=_Recorded) for entry in entries if entry.value is not None]
+    return {one.root: one.name for one in found}
 
 
 def take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:

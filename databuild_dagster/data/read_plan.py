@@ -219,27 +219,39 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
 
 
 def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *, allow_tainted: bool) -> Readable:
-    """The instance that readers of a ref see.
+    """As `readable_refs`, of one ref."""
+    return readable_refs(queries, [ref], moment, why_not, allow_tainted=allow_tainted)[ref]
+
+
+def readable_refs(
+    queries: Queries, refs: Sequence[Ref], moment: Moment, why_not: WhyNot, *, allow_tainted: bool
+) -> dict[Ref, Readable]:
+    """The instances that readers of refs see, by ref.
 
     Raises `UnknownAsset`, `UnknownPartition`, `NotLive`, `TaintedRef`, `NotOurs`, `DataRemoved`, `DamagedData`.
     """
-    asset = asset_of(ref)
-    spec = queries.datasets.get(asset)
-    canonical = queries.canonical.of([ref])[ref] if moment.seq is None else queries.canonical.at([ref], moment.seq)[ref]
-    if canonical.state is None:
-        spec = queries.datasets.known(asset)
-        # A ref with an instance today has a valid key.
-        if queries.canonical.states([ref])[ref] is None and (why := why_not(spec, partition_key_of(ref))):
-            raise UnknownPartition(ref=ref, why=why, asset=asset)
-    check_state(queries, canonical, moment, allow_tainted=allow_tainted)
-    if moment.seq is None and canonical.uuid is not None:
-        for uuid, why in wrong_in_base(queries, [canonical.uuid]).items():
-            if why is None:
-                raise DataTakenAway(ref=ref, uuid=uuid)
+    found = queries.canonical.of(refs) if moment.seq is None else queries.canonical.at(refs, moment.seq)
+    seen = [str(one.uuid) for one in found.values() if one.uuid is not None]
+    # The base of an environment is asked once.
+    wrong = wrong_in_base(queries, seen) if moment.seq is None and seen else {}
+    readable: dict[Ref, Readable] = {}
+    for ref in refs:
+        asset, canonical = asset_of(ref), found[ref]
+        spec = queries.datasets.get(asset)
+        if canonical.state is None:
+            spec = queries.datasets.known(asset)
+            # A ref with an instance today has a valid key.
+            if queries.canonical.states([ref])[ref] is None and (why := why_not(spec, partition_key_of(ref))):
+                raise UnknownPartition(ref=ref, why=why, asset=asset)
+        check_state(queries, canonical, moment, allow_tainted=allow_tainted)
+        if canonical.uuid in wrong:
+            if (reason := wrong[canonical.uuid]) is None:
+                raise DataTakenAway(ref=ref, uuid=canonical.uuid)
             if not allow_tainted:
-                raise TaintedRef(ref=ref, verb="is", state=f"tainted in the base ({why})")
-    _check_kept(queries, [canonical], moment)
-    return _readable(asset, [canonical], spec)[0]
+                raise TaintedRef(ref=ref, verb="is", state=f"tainted in the base ({reason})")
+        _check_kept(queries, [canonical], moment)
+        readable[ref] = _readable(asset, [canonical], spec)[0]
+    return readable
 
 
 def live_of_dataset(queries: Queries, asset: str, moment: Moment, gone: Gone) -> list[Readable]:

@@ -350,6 +350,10 @@ class BorrowInstances(Command, frozen=True, kw_only=True):
 
     births: tuple[Birth, ...]
     seen: dict[Ref, str] = {}
+    #: The environment, the key of its opening in the meta storage, and its revision: a pin that moved refuses what was chosen before.
+    environment: str = ""
+    opening: str | None = None
+    revision: int = 0
 
 
 #: What the base may have done to a borrowed instance.

@@ -10,9 +10,10 @@ import pytest
 from databuild_dagster.data.base_of_environment import wrong_in_base
 from databuild_dagster.data.environment import FILE_NAME, Environment
 from databuild_dagster.data.home import sqlite_url
-from databuild_dagster.model.commands import RemoveManifests
-from tests.support.catalog import dataset
-from tests.support.world import World
+from databuild_dagster.model.commands import BorrowInstances, FollowBase, RegisterDatasets, RemoveManifests
+from databuild_dagster.model.events import Birth, TaintCreated
+from tests.support.catalog import HERE, dataset
+from tests.support.world import COMPLETE, World
 
 
 @pytest.fixture
@@ -40,6 +41,23 @@ def test_tainted_and_removed_instances_of_the_base_are_named(base: World, here: 
     base.handle(RemoveManifests(uuids=(b,), reason="superseded"))
 
     assert wrong_in_base(here.queries, [a, b, c, "of the environment"]) == {a: "wrong rates", b: None}
+
+
+def test_a_taint_that_was_canceled_in_the_environment_is_not_named(base: World, here: World) -> None:
+    base.live("a")
+    uuid = base.uuid("a")
+    canceled, late = base.taint("a", reason="wrong rates"), base.taint("a", reason="late")
+    birth = Birth(str(base.canonical("a").job_run), "a", "a", manifest=COMPLETE)
+    here.handle(RegisterDatasets(location=HERE, datasets=(dataset("a"),)))
+    here.handle(BorrowInstances(births=(birth,)))
+    here.handle(FollowBase(facts=(TaintCreated(canceled, (), "wrong rates", (uuid,)),)))
+    assert wrong_in_base(here.queries, [uuid]) == {uuid: "wrong rates; late"}
+
+    here.untaint(canceled)
+
+    assert wrong_in_base(here.queries, [uuid]) == {uuid: "late"}
+    base.untaint(late)
+    assert wrong_in_base(here.queries, [uuid]) == {}
 
 
 def test_a_store_of_no_environment_asks_nothing(base: World) -> None:

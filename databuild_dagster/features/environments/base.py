@@ -12,7 +12,7 @@ from databuild_dagster.data.environment import Environment, environment_of
 from databuild_dagster.data.home import DATABASE_NAME, sqlite_url, store_url_of_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
-from databuild_dagster.features.environments.records import Opened, Opening, opened_in, opening_of
+from databuild_dagster.features.environments.records import Opened, Opening, opened_in, opening_at
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import DatasetRegistered, ManifestRemoved, names_of
 from databuild_dagster.model.refs import Ref
@@ -84,9 +84,10 @@ class _BaseStore(Store):
 class Base:
     """The base of an environment at the pin."""
 
-    def __init__(self, environment: Environment, opening: Opening) -> None:
-        """Raises `BaseAway`."""
-        self._environment, self._opening = environment, opening
+    def __init__(self, environment: Environment, opening: Opening, revision: int) -> None:
+        """`revision` is that of the opening in the environment. Raises `BaseAway`."""
+        self._environment, self._opening, self.revision = environment, opening, revision
+        self.name = environment.name
         self._url = _url_of_base(environment)
         self._check_is_there()
         self._store = _BaseStore(self._url, environment.name)
@@ -199,7 +200,7 @@ def base_of(engine: Engine) -> Base | None:
     environment = None if path is None else environment_of(Path(path).parent)
     if environment is None:
         return None
-    opening = opening_of(engine.store)
+    opening, revision = opening_at(engine.store)
     if opening is None:
         raise BaseChanged(
             name=environment.name,
@@ -207,6 +208,6 @@ def base_of(engine: Engine) -> Base | None:
             url=environment.place or environment.base,
             why="the opening did not come to its end",
         )
-    base = engine.memory.of((Base, opening.id, opening.pin), lambda: Base(environment, opening))
+    base = engine.memory.of((Base, opening.id, revision), lambda: Base(environment, opening, revision))
     base.check()
     return base

@@ -6,6 +6,7 @@ all that its cone reads in a single event.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,8 +18,10 @@ from databuild_dagster.engine.ports import Provided
 from databuild_dagster.engine.why.code import changed_parts
 from databuild_dagster.features.environments.base import Base, base_of
 from databuild_dagster.features.environments.following import follow
+from databuild_dagster.features.environments.records import OPENING
 from databuild_dagster.model.commands import BorrowInstances
 from databuild_dagster.model.datasets import CodeSpec, DatasetKind, DatasetSpec
+from databuild_dagster.model.errors import EnvironmentMoved
 from databuild_dagster.model.events import Birth, InstancesBorrowed, ManifestFact
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
@@ -28,6 +31,8 @@ from databuild_dagster.store.queries.instances import InstanceRows
 
 #: Instances of an event.
 MAX_BIRTHS: Final = 10_000
+#: Choices of a call, each at a later pin.
+_MAX_CHOICES = 10
 #: Kinds of which only the base has news.
 _FROM_OUTSIDE = (DatasetKind.SOURCE, DatasetKind.BOUNDARY)
 #: Changed functions that a sentence names.
@@ -49,16 +54,23 @@ def provide(
 ) -> Provided:
     """Follow the base, then borrow what can be borrowed of refs that would be built and of the inputs of their builds, for a plan too.
 
-    Raises what `base_of` raises, and for refs what `Base.check_is_open` raises.
+    Raises what `base_of` raises, and for refs what `Base.check_is_open` raises, and `EnvironmentMoved`.
     """
-    base = base_of(engine)
-    if base is not None:
-        follow(engine, base)
-    if base is None or not refs:
-        return Provided((), {})
-    base.check_is_open(engine.now())
-    choice = choose(engine, base, refs)
-    return Provided(_record(engine, choice.births), choice.built)
+    borrowed: list[Ref] = []
+    for _ in range(_MAX_CHOICES):
+        base = base_of(engine)
+        if base is not None:
+            follow(engine, base)
+        if base is None or not refs:
+            return Provided((), {})
+        base.check_is_open(engine.now())
+        choice = choose(engine, base, refs)
+        # A refresh of another process may have moved the pin: then the base no longer keeps what was chosen.
+        with suppress(EnvironmentMoved):
+            _record(engine, base, choice.births, borrowed)
+            return Provided(borrowed, choice.built)
+    assert base is not None, "it had a pin that moved"
+    raise EnvironmentMoved(environment=base.name)
 
 
 PROVIDERS = (provide,)
@@ -67,7 +79,8 @@ PROVIDERS = (provide,)
 def borrow_again(engine: Engine, base: Base) -> tuple[list[Ref], dict[Ref, str]]:
     """Borrow again what is borrowed and canonical, where the base had a different instance at the pin.
 
-    Returns the refs with an instance by that, and why others keep an instance that the base did not have at the pin.
+    Returns the refs with an instance by that, and why others keep an instance that the base did not have at the pin. Raises
+    `EnvironmentMoved`.
     """
     seen = [one for one in engine.queries.instances.borrowed() if one.is_canonical]
     held = {one.ref: one.uuid for one in seen if one.state is InstanceState.LIVE}
@@ -77,20 +90,31 @@ def borrow_again(engine: Engine, base: Base) -> tuple[list[Ref], dict[Ref, str]]
     for ref in [one.ref for one in seen]:
         if ref not in looking.own and ref not in looking.why_not:
             looking.borrow(ref, borrowed)
-    recorded = _record(engine, looking.births(borrowed), held)
+    recorded: list[Ref] = []
+    _record(engine, base, looking.births(borrowed), recorded, held)
     return recorded, {ref: looking.why_not[ref] for ref in held if ref in looking.why_not}
 
 
-def _record(engine: Engine, births: Sequence[Birth], held: Mapping[Ref, str] | None = None) -> list[Ref]:
-    """Record instances of the base, also in place of the live ones in `held`; the refs that have them by that."""
-    recorded: list[Ref] = []
+def _record(
+    engine: Engine,
+    base: Base,
+    births: Sequence[Birth],
+    recorded: list[Ref],
+    held: Mapping[Ref, str] | None = None,
+) -> None:
+    """Record instances of the base, also in place of the live ones in `held`, and add the refs that have them by that to `recorded`.
+
+    Raises `EnvironmentMoved` if the pin is not that of `base`.
+    """
     for start in range(0, len(births), MAX_BIRTHS):
         some = tuple(births[start : start + MAX_BIRTHS])
         seen = {birth.ref: held[birth.ref] for birth in some if birth.ref in held} if held else {}
-        outcome = engine.handle(BorrowInstances(births=some, seen=seen), actor=this_user())
+        command = BorrowInstances(
+            births=some, seen=seen, environment=base.name, opening=OPENING, revision=base.revision
+        )
+        outcome = engine.handle(command, actor=this_user())
         facts = [event.fact for event in outcome.events]
         recorded += [birth.ref for fact in facts if isinstance(fact, InstancesBorrowed) for birth in fact.births]
-    return recorded
 
 
 def choose(engine: Engine, base: Base, refs: Sequence[Ref]) -> Choice:

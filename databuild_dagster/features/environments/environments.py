@@ -57,6 +57,7 @@ from databuild_dagster.features.environments.records import (
 )
 from databuild_dagster.features.environments.views import EnvironmentFigures, EnvironmentView, figures_of, views_of
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import EnvironmentMoved
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.backends.sqlite import this_host
@@ -71,6 +72,8 @@ from databuild_dagster.warehouse.storage import normal_root, protocol_of
 DEFAULT_DAYS: Final = 14
 MAX_DAYS: Final = 3650
 _DAY_SECONDS = 86_400.0
+#: Pins of a refresh, while others move the environment too.
+_MAX_MOVES = 10
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
@@ -230,27 +233,11 @@ class Environments:
     def refresh(self, name: str) -> Refreshed:
         """Pin an environment at this moment, and borrow again what it has borrowed. A killed call is repeated by the next.
 
-        Raises `NoEnvironment`, `NotOpened`, `EnvironmentClosing`, `EnvironmentOver`, `EnvironmentElsewhere`, and as `base_of`.
+        Raises `NoEnvironment`, `NotOpened`, `EnvironmentClosing`, `EnvironmentOver`, `EnvironmentElsewhere`, `EnvironmentMoved`, and as
+        `base_of`.
         """
         with self.both(name) as (engine, own):
-            before, base = opening_of(own.store), base_of(own)
-            assert before is not None
-            assert base is not None, "it was opened to its end"
-            base.check_is_open(own.now())
-            # The base keeps the data of both pins until the environment has moved.
-            if before.unpinned is None:
-                pinned = pin_again_in(engine, name)
-            else:
-                pinned = msgspec.structs.replace(before.unpinned, pin=engine.queries.events.head().seq)
-            if pinned is None:
-                raise EnvironmentClosing(name=name)
-            # What happened before the new pin is no news after it.
-            follow(own, base)
-            fingerprint = engine.queries.events.fingerprint(pinned.pin)
-            assert fingerprint is not None, "the event of the pin has been recorded"
-            unpinned = None if before.unpinned is None else pinned
-            after = msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint, unpinned=unpinned)
-            record_opening(own, after, before)
+            pin_before, pinned = _move_pin(engine, own, name)
             _bring_keys(self.base, Path(pinned.home), engine.queries.datasets.all().values())
             moved = base_of(own)
             assert moved is not None, "it was there"
@@ -261,7 +248,7 @@ class Environments:
                 uuids = [str(one.uuid) for one in own.queries.canonical.of(list(kept)).values()]
                 earlier = tuple(pin for pin in earlier if _is_seen(engine, uuids, pin))
             release_in(engine, pinned, earlier)
-        return Refreshed(name, before.pin, pinned.pin, borrowed, kept, earlier, n_open)
+        return Refreshed(name, pin_before, pinned.pin, borrowed, kept, earlier, n_open)
 
     def drop(self, name: str) -> str | None:
         """Remove an environment and what it built, also one that a restored base does not know. A killed call is continued by the next.
@@ -317,6 +304,36 @@ class Environments:
             yield engine
         finally:
             engine.store.close()
+
+
+def _move_pin(engine: Engine, own: Engine, name: str) -> tuple[int, Opened]:
+    """Pin an environment at this moment in its base, then in its own log. Returns the pin before, and the record of the base.
+
+    Raises `EnvironmentClosing`, `EnvironmentOver`, `EnvironmentMoved`, and as `base_of`.
+    """
+    for _ in range(_MAX_MOVES):
+        before, base = opening_of(own.store), base_of(own)
+        assert before is not None
+        assert base is not None, "it was opened to its end"
+        base.check_is_open(own.now())
+        # The base keeps the data of both pins until the environment has moved.
+        if before.unpinned is None:
+            pinned = pin_again_in(engine, name)
+        else:
+            pinned = msgspec.structs.replace(before.unpinned, pin=engine.queries.events.head().seq)
+        if pinned is None:
+            raise EnvironmentClosing(name=name)
+        # What happened before the new pin is no news after it.
+        follow(own, base)
+        fingerprint = engine.queries.events.fingerprint(pinned.pin)
+        assert fingerprint is not None, "the event of the pin has been recorded"
+        unpinned = None if before.unpinned is None else pinned
+        after = msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint, unpinned=unpinned)
+        record_opening(own, after, before)
+        # Another refresh may have moved it to a different pin, which the base must not forget.
+        if opening_of(own.store) == after:
+            return before.pin, pinned
+    raise EnvironmentMoved(environment=name)
 
 
 def _is_seen(base: Engine, uuids: Sequence[str], pin: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from databuild_dagster.data.environment import RECORDS
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
@@ -20,7 +21,7 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
 #: Prefix of the keys in the log of a base.
-PREFIX: Final = "environments/"
+PREFIX: Final = RECORDS
 #: The key in the log of an environment.
 OPENING: Final = "environment"
 #: Prefix of the keys, in the log of an environment, of the instances that it gave to its base (rule 16.11).
@@ -132,14 +133,19 @@ def forget_in(engine: Engine, name: str) -> None:
 
 def opening_of(store: Store) -> Opening | None:
     """The opening in the log of an environment; None if the environment was not opened to the end."""
+    return opening_at(store)[0]
+
+
+def opening_at(store: Store) -> tuple[Opening | None, int]:
+    """The opening in the log of an environment, and the revision of its key: each new pin changes it."""
     (entry,) = MetaQueries(store).get_all([OPENING]).entries
-    return None if entry.value is None else msgspec.json.decode(entry.value, type=Opening)
+    return None if entry.value is None else msgspec.json.decode(entry.value, type=Opening), entry.revision
 
 
 def pinned_at(store: Store) -> float | None:
     """When an environment recorded its pin; None if it was not opened to the end."""
-    (entry,) = MetaQueries(store).get_all([OPENING]).entries
-    return None if entry.value is None else Queries(store).events.time_of(entry.revision)
+    opening, revision = opening_at(store)
+    return None if opening is None else Queries(store).events.time_of(revision)
 
 
 def record_opening(engine: Engine, opening: Opening, before: Opening | None = None) -> None:

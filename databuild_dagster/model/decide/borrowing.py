@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from itertools import count
 
+import msgspec
+
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.job_runs import check_manifest
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.errors import EnvironmentMoved, InvalidRequest
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow
@@ -17,8 +19,10 @@ from databuild_dagster.model.states import InstanceState
 def borrow_instances(command: c.BorrowInstances, deciding: Deciding) -> list[e.Fact]:
     """A list may meet what another process has borrowed or begun to build meanwhile, which stays as it is.
 
-    Raises `DuplicateRef`, `InvalidRequest` for an instance without data, and as `check_wantable`.
+    Raises `DuplicateRef`, `EnvironmentMoved`, `InvalidRequest` for an instance without data, and as `check_wantable`.
     """
+    if command.opening is not None:
+        check_opening(command.environment, command.opening, command.revision, deciding)
     rows = deciding.existing_refs(birth.ref for birth in command.births)
     uuids = {birth.ref: derive_partition_uuid(birth.job_run_id, birth.ref) for birth in command.births}
     known = deciding.view.instances_by_uuid((*uuids.values(), *command.seen.values()))
@@ -37,6 +41,13 @@ def borrow_instances(command: c.BorrowInstances, deciding: Deciding) -> list[e.F
         if is_open and uuids[birth.ref] not in known:
             births.append(birth)
     return [e.InstancesBorrowed(births=tuple(births))] if births else []
+
+
+def check_opening(environment: str, key: str, revision: int, deciding: Deciding) -> None:
+    """Check that the opening of an environment is as it was read. Raises `EnvironmentMoved`."""
+    opening = deciding.view.meta_entries([key]).get(key)
+    if opening is None or opening.value is None or opening.revision != revision:
+        raise EnvironmentMoved(environment=environment)
 
 
 def follow_base(command: c.FollowBase, deciding: Deciding) -> list[e.Fact]:
@@ -71,7 +82,7 @@ def _tainted(fact: e.TaintCreated, deciding: Deciding) -> list[e.Fact]:
         return []
     ids = (fact.taint_id if n == 0 else f"{fact.taint_id}.{n}" for n in count())
     free = next(taint_id for taint_id in ids if not view.taints([taint_id]))
-    return [e.TaintCreated(taint_id=free, refs=(), reason=fact.reason, uuids=uuids, downstream=fact.downstream)]
+    return [msgspec.structs.replace(fact, taint_id=free, refs=(), uuids=uuids)]
 
 
 def _is_of(taint_id: str, name: str) -> bool:

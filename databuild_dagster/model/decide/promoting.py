@@ -8,6 +8,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import errors
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec, TableFormat, TableSpec
+from databuild_dagster.model.decide.borrowing import check_opening
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.decide.job_runs import check_manifest
 from databuild_dagster.model.decide.same_data import births_with_same_data
@@ -19,9 +20,7 @@ from databuild_dagster.model.states import InstanceState
 
 def promote_instances(command: c.PromoteInstances, deciding: Deciding) -> list[e.Fact]:
     """All or nothing. Raises `EnvironmentMoved`, `PromotionRefused`, `DuplicateRef`, and as `check_manifest`."""
-    opening = deciding.view.meta_entries([command.opening]).get(command.opening)
-    if opening is None or opening.value is None or opening.revision != command.revision:
-        raise errors.EnvironmentMoved(environment=command.environment)
+    check_opening(command.environment, command.opening, command.revision, deciding)
     no_duplicates(birth.ref for birth in command.instances)
     found = _Promoting(command, deciding)
     causes = [(birth.ref, why) for birth in command.instances for why in found.why_not(birth)]

@@ -332,6 +332,7 @@ class TaintLink(NamedTuple):
     taint_id: str
     reason: str
     downstream: bool
+    of_code: bool
     is_in_force: bool
 
 
@@ -746,11 +747,18 @@ class InstanceQueries(Asking):
 
     def taint_links(self, uuids: Iterable[str]) -> list[TaintLink]:
         """The taints that each of `uuids` has, or had."""
+        return self._links("i.uuid", uuids)
+
+    def links_of_taints(self, taint_ids: Iterable[str]) -> list[TaintLink]:
+        """The instances that have, or had, each of the taints."""
+        return self._links("t.taint_id", taint_ids)
+
+    def _links(self, column: str, keys: Iterable[str]) -> list[TaintLink]:
         sql = f"""
             SELECT {_LINK.columns} FROM {PREFIX}instances i
             JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY t.id, i.id"""
-        return _LINK.rows(self._all(sql, Keys(uuids)))
+            WHERE {column} IN (SELECT value FROM json_each(?)) ORDER BY t.id, i.id"""
+        return _LINK.rows(self._all(sql, Keys(keys)))
 
     def refs_built(self) -> list[Ref]:
         """The refs whose canonical instance has data, and is not one of the base. Looks at every ref."""

@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from databuild_dagster.engine.ports import Provided
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
+from databuild_dagster.features.environments.keeping import Pins
 from databuild_dagster.features.environments.records import close_in, opened_in, opening_of
 from databuild_dagster.model.commands import BorrowInstances, ReplaceFiles
 from databuild_dagster.model.events import InstancesBorrowed, ManifestFact
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.removals import Removals
 from tests.features.environments.conftest import Shop, borrow, coded, of_keys
 from tests.support.orchestrator import Orchestrator
 from tests.support.world import COMPLETE, World
@@ -245,3 +247,28 @@ def test_an_environment_that_is_over_or_closing_borrows_nothing(shop: Shop) -> N
     close_in(shop.base.engine, opened_in(shop.base.store)["later"])
     with pytest.raises(EnvironmentClosing):
         borrow(later, "report@x")
+
+
+def test_what_was_chosen_before_a_refresh_is_chosen_again(shop: Shop) -> None:
+    branch = shop.branch()
+    clock, waiting = branch.engine.clock, ["a refresh"]
+
+    def refreshing() -> float:
+        # `provide` asks for the time after it has read the pin.
+        if waiting:
+            waiting.clear()
+            shop.base.taint("other@x")
+            shop.base.succeed("other@x", inputs=["raw@x"])
+            shop.environments.refresh("branch")
+        return clock()
+
+    branch.engine.clock = refreshing
+
+    provided = borrow(branch, "other@x")
+
+    assert provided.live == ["raw@x", "other@x"]
+    assert branch.uuid("other@x") == shop.base.uuid("other@x")
+    shop.base.taint("other@x")
+    shop.base.succeed("other@x", inputs=["raw@x"])
+    uuid = branch.uuid("other@x")
+    assert Pins(shop.base.engine).why_kept(Removals(shop.base.store).of_uuids([uuid]).values()).keys() == {uuid}

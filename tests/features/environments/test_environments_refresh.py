@@ -195,6 +195,45 @@ def test_two_refreshes_at_once_agree_on_a_pin(shop: Shop) -> None:
     assert now.pin == fast.pin == shop.environments.opened()["branch"].pin > slow.pin
 
 
+def test_a_refresh_that_another_one_has_overtaken_begins_again(shop: Shop) -> None:
+    branch = shop.branch()
+    borrow(branch, "report@x")
+    build_again(shop)
+    opening = opening_of(branch.store)
+    assert opening is not None
+    waiting = ["the other refresh"]
+
+    def other_moves(statement: str) -> None:
+        """The other refresh has pinned before this one, and records it in the environment after this one has pinned."""
+        record = opened_in(shop.base.store)["branch"]
+        if waiting and record.pin != opening.pin and len(record.earlier) == 2:
+            waiting.clear()
+            fingerprint = shop.base.queries.events.fingerprint(slow.pin)
+            assert fingerprint is not None
+            record_opening(branch.engine, replace(opening, pin=slow.pin, fingerprint=fingerprint), opening)
+            borrow(branch)
+            build_again(shop)
+
+    def trace(engine: Any) -> None:
+        if engine.store.path == branch.store.path:
+            engine.store._connection().set_trace_callback(other_moves)
+
+    slow = pin_again_in(shop.base.engine, "branch")
+    assert slow is not None
+    build_again(shop)
+    shop.traced = trace
+
+    done = shop.environments.refresh("branch")
+
+    now = opening_of(branch.store)
+    assert now is not None
+    assert not waiting
+    assert (done.pin_before, now.pin, shop.environments.opened()["branch"].pin) == (slow.pin, done.pin, done.pin)
+    before = uuids(branch)
+    build_again(shop)
+    assert kept_by(shop, *before.values()) == set(before.values())
+
+
 def test_an_environment_without_a_record_in_its_base_is_refreshed_without_one(shop: Shop) -> None:
     opened = shop.environments.create("branch", is_pinned=False)
     world = World(changed(), url=sqlite_url(Path(opened.home)), first_id=1_000_000)

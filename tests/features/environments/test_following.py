@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from databuild_dagster.engine import returning
 from databuild_dagster.features.environments.base import base_of
 from databuild_dagster.features.environments.errors import BaseAway
 from databuild_dagster.features.environments.following import ACTOR, follow
 from databuild_dagster.model.commands import (
     BorrowInstances,
+    CreateWants,
     FollowBase,
+    RegisterDatasets,
     RemoveManifests,
     RevertCanonical,
     TaintPartitions,
 )
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import (
     Birth,
     CanonicalReverted,
@@ -27,7 +32,9 @@ from databuild_dagster.model.events import (
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.rebuild import rebuild
-from tests.features.environments.conftest import Shop, borrow, coded
+from tests.features.environments.conftest import Shop, borrow, changed, coded
+from tests.features.environments.test_promoting import built, deploy, run
+from tests.support.catalog import HERE
 from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
 from tests.support.orchestrator import Orchestrator
 from tests.support.world import COMPLETE, World
@@ -42,6 +49,10 @@ def branch(shop: Shop) -> World:
     world = shop.branch()
     borrow(world, "report@x")
     return world
+
+
+def register(world: World, spec: DatasetSpec) -> None:
+    world.handle(RegisterDatasets(location=HERE, datasets=changed(spec)))
 
 
 def taint(world: World, ref: str, *, downstream: bool = False) -> str:
@@ -241,6 +252,77 @@ def test_an_environment_whose_base_is_away_plans_nothing(shop: Shop, branch: Wor
         here.tick()
 
     shop.home.with_name("elsewhere").rename(shop.home)
+
+
+def test_a_later_look_reads_what_new_events_name(shop: Shop, branch: World) -> None:
+    borrow(branch)
+    shop.build("y")
+    taint_id = taint(shop.base, "raw@y")
+    borrow(branch)
+    shop.base.untaint(taint_id)
+    base = base_of(branch.engine)
+    assert base is not None
+    asked = list[str]()
+    base.queries.events._store._connection().set_trace_callback(asked.append)
+    uuid = branch.uuid("report@x")
+
+    follow(branch.engine, base)
+
+    assert not [sql for sql in asked if uuid in sql]
+    taint(shop.base, "report@x")
+    follow(branch.engine, base)
+    assert [sql for sql in asked if uuid in sql]
+    assert branch.state("report@x") is TAINTED
+
+
+def test_an_instance_that_the_base_took_back_is_live_here_too(shop: Shop) -> None:
+    code = replace(coded("clean", "raw", code="1"), code_version="1", deterministic=True)
+    register(shop.base, code)
+    branch = shop.branch(code)
+    borrow(branch, "clean@x")
+    register(shop.base, replace(code, code_version="2"))
+    shop.base.handle(CreateWants(wants=((Ref("clean@x"),),), fresh=True))
+    borrow(branch)
+    assert branch.state("clean@x") is TAINTED
+    register(shop.base, code)
+
+    returning.provide(shop.base.engine, [Ref("clean@x")])
+    borrow(branch)
+
+    assert shop.base.state("clean@x") is LIVE
+    assert branch.state("clean@x") is LIVE
+
+
+def test_a_taint_by_other_code_is_one_by_other_code_here(shop: Shop) -> None:
+    code = replace(coded("clean", "raw", code="1"), code_version="1", deterministic=True)
+    register(shop.base, code)
+    branch = shop.branch(code)
+    borrow(branch, "clean@x")
+    register(shop.base, replace(code, code_version="2"))
+    shop.base.handle(CreateWants(wants=((Ref("clean@x"),),), fresh=True))
+
+    borrow(branch)
+
+    assert branch.state("clean@x") is TAINTED
+    (link,) = branch.queries.instances.taint_links([branch.uuid("clean@x")])
+    assert link.of_code
+
+
+def test_a_taint_of_what_the_base_took_reaches_its_environment(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    run(shop)
+    taint_id = taint(shop.base, "clean@x", downstream=True)
+
+    borrow(branch)
+
+    assert branch.states("clean@x", "other@x", "report@x") == [TAINTED, LIVE, TAINTED]
+    assert [one.taint_id for one in branch.queries.instances.taints_of(branch.uuid("clean@x"))] == [taint_id]
+
+    shop.base.untaint(taint_id)
+    borrow(branch)
+
+    assert branch.states("clean@x", "other@x", "report@x") == [LIVE] * 3
 
 
 def test_an_environment_that_is_over_still_follows_its_base(shop: Shop) -> None:

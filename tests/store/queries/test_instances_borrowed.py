@@ -35,9 +35,9 @@ def test_a_taint_link_stays_when_the_taint_is_canceled(make_world):
     second = world.taint("b", reason="late")
 
     assert world.queries.instances.taint_links([a, b]) == [
-        TaintLink(a, first, "wrong", downstream=False, is_in_force=False),
-        TaintLink(b, first, "wrong", downstream=False, is_in_force=False),
-        TaintLink(b, second, "late", downstream=False, is_in_force=True),
+        TaintLink(a, first, "wrong", downstream=False, of_code=False, is_in_force=False),
+        TaintLink(b, first, "wrong", downstream=False, of_code=False, is_in_force=False),
+        TaintLink(b, second, "late", downstream=False, of_code=False, is_in_force=True),
     ]
 
 
