@@ -52,6 +52,7 @@ from databuild_dagster.features.environments.records import (
     opened_in,
     opening_of,
     pin_again_in,
+    pins_with,
     record_opening,
     release_in,
 )
@@ -328,7 +329,8 @@ def _move_pin(engine: Engine, own: Engine, name: str) -> tuple[int, Opened]:
         fingerprint = engine.queries.events.fingerprint(pinned.pin)
         assert fingerprint is not None, "the event of the pin has been recorded"
         unpinned = None if before.unpinned is None else pinned
-        after = msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint, unpinned=unpinned)
+        pins = pins_with(own.store, before)
+        after = msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint, unpinned=unpinned, pins=pins)
         record_opening(own, after, before)
         # Another refresh may have moved it to a different pin, which the base must not forget.
         if opening_of(own.store) == after:

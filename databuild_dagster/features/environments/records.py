@@ -150,11 +150,14 @@ def pinned_at(store: Store) -> float | None:
 
 def record_opening(engine: Engine, opening: Opening, before: Opening | None = None) -> None:
     """Record the base in the log of an environment; with `before`, unless another process has moved the pin meanwhile."""
-    if before is not None:
-        (entry,) = MetaQueries(engine.store).get_all([OPENING]).entries
-        opening = msgspec.structs.replace(opening, pins=(*before.pins, (entry.revision, before.pin)))
     put = do(Put(OPENING, msgspec.json.encode(opening)))
     _invoke(engine, put if before is None else iif(value_is(OPENING, "eq", msgspec.json.encode(before)), put))
+
+
+def pins_with(store: Store, opening: Opening) -> tuple[tuple[int, int], ...]:
+    """The pins from before an opening, and its own."""
+    (entry,) = MetaQueries(store).get_all([OPENING]).entries
+    return (*opening.pins, (entry.revision, opening.pin))
 
 
 def earlier_pins(store: Store, seqs: Mapping[Ref, int]) -> dict[Ref, int]:
