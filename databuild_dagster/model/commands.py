@@ -401,6 +401,10 @@ class PromoteInstances(Command, frozen=True, kw_only=True):
     #: The last event of this log that the environment sees.
     pin: int
     instances: tuple[Birth, ...]
+    #: The pins of refs that were built before the environment moved its pin.
+    built_at: dict[Ref, int] = {}
+    #: The datasets of the environment, by asset.
+    datasets: dict[str, DatasetSpec] = {}
     #: Also of code that is not registered here yet.
     ahead: bool = False
 

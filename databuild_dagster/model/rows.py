@@ -26,6 +26,8 @@ from databuild_dagster.model.states import (
 NEVER = float("inf")
 #: The owner of a launch whose job runs are those of the base of an environment (rule 16.3).
 BORROWED = "borrowed"
+#: The owner of a launch whose job runs are those of an environment begins so (rule 16.10).
+OF_ENVIRONMENT = "environment "
 
 
 class DatasetRow(msgspec.Struct, gc=False):

@@ -78,9 +78,9 @@ def touched_refs(event: e.Event) -> TouchedRefs:
         case e.InstancesBorrowed(births=births):
             # Published in the base, and in no table or copy of the environment.
             return TouchedRefs(frozenset(birth.ref for birth in births))
-        case e.InstancesPromoted(births=births, returns=returns):
-            # An instance that returns was published before.
+        case e.InstancesPromoted(births=births, returns=returns, returned=returned):
             made = tuple(MadeInstance(birth.job_run_id, birth.ref, birth.manifest) for birth in births)
+            made += tuple(MadeInstance(one.job_run_id, one.ref, one.manifest) for one in returned)
             return TouchedRefs(frozenset([*(birth.ref for birth in births), *returns]), published=made)
         case e.JobRunDepMissed(misses=misses, cycles=cycles):
             before = (ref for miss in misses for impact in miss.impacted for ref in impact.cycle)

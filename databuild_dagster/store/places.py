@@ -39,7 +39,7 @@ class Places:
         return self._inside is not None and root.startswith(self._inside)
 
     def fact(self, fact: e.Fact) -> e.Fact:
-        """A fact as the log keeps it. `InstancesReturned` has paths as its rows have them, which is so already."""
+        """A fact as the log keeps it. What returns has paths as its rows have them, which is so already."""
         match fact:
             case e.JobRunSucceeded(runs=runs):
                 kept = [replace(run, outputs=self._outputs(run.outputs)) for run in runs]

@@ -104,6 +104,7 @@ SPARK_IDLE = "tests/spark/test_idle.py"
 STORE = "tests/store/test_store.py"
 STREAMS = "tests/web/test_streams.py"
 RETURNING = "tests/model/decide/test_returning.py"
+PROMOTING = "tests/model/decide/test_promoting.py"
 SAME_DATA = "tests/model/decide/test_same_data.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
@@ -2726,6 +2727,22 @@ GUARDS = (
         (
             "tests/features/environments/test_borrowing.py::test_an_input_of_which_the_base_erased_rows_is_a_different_one",
         ),
+    ),
+    Guard(
+        "a refresh puts an older build before a newer one",
+        "16.10",
+        "model/decide/promoting.py",
+        "if seq <= self._pins[ref_id]:",
+        "if seq <= command.pin:",
+        (f"{PROMOTING}::test_a_later_pin_overwrites_no_newer_repair",),
+    ),
+    Guard(
+        "a promotion lifts a taint of the base",
+        "16.10",
+        "model/decide/promoting.py",
+        "elif known.n_taints:",
+        "elif False:",
+        (f"{PROMOTING}::test_a_promoted_instance_that_the_base_tainted_is_refused",),
     ),
     Guard(
         "what is borrowed is materialized again after a kill",

@@ -200,27 +200,10 @@ class _Looking:
         """The instances as the environment records them: each input is the instance of equal rows that it has, or borrows."""
         found = []
         for ref, one in borrowed.items():
-            rows = self._rows[str(one.uuid)]
+            inputs = {used: self._uuid_of(used) or uuid for used, uuid in self.inputs.get(str(one.uuid), {}).items()}
+            birth = birth_of(one, self._base.specs.get(asset_of(ref)), inputs, self._rows[str(one.uuid)])
             held = self._held.get(ref)
-            manifest = None
-            if one.manifest_uri is not None and one.manifest_state is not None:
-                files, size = one.files or 0, one.bytes or 0
-                manifest = ManifestFact(
-                    one.manifest_state, one.manifest_uri, files, one.rows or 0, size, rows.content_hash
-                )
-            birth = Birth(
-                job_run_id=str(one.job_run),
-                job=self._base.specs[asset_of(ref)].job if asset_of(ref) in self._base.specs else asset_of(ref),
-                ref=ref,
-                inputs={used: self._uuid_of(used) or uuid for used, uuid in self.inputs.get(str(one.uuid), {}).items()},
-                code_version=one.code_version,
-                code=one.code,
-                manifest=manifest,
-                origin=one.origin,
-                same_as=held if self._is_equal(held, str(one.uuid)) else None,
-                numbers={} if rows.numbers is None else msgspec.json.decode(rows.numbers, type=dict[str, float]),
-            )
-            found.append(birth)
+            found.append(msgspec.structs.replace(birth, same_as=held) if self._is_equal(held, str(one.uuid)) else birth)
         return found
 
     def _is_equal(self, here: str | None, there: str) -> bool:
@@ -286,6 +269,25 @@ class _Looking:
         if asset not in self._why_asset:
             self._why_asset[asset] = why_not_same(self.specs.get(asset), self._base.specs.get(asset))
         return self._why_asset[asset]
+
+
+def birth_of(one: Canonical, spec: DatasetSpec | None, inputs: dict[Ref, str], rows: InstanceRows) -> Birth:
+    """An instance of one log as a different log records it."""
+    manifest = None
+    if one.manifest_uri is not None and one.manifest_state is not None:
+        sizes = (one.files or 0, one.rows or 0, one.bytes or 0)
+        manifest = ManifestFact(one.manifest_state, one.manifest_uri, *sizes, rows.content_hash)
+    return Birth(
+        job_run_id=str(one.job_run),
+        job=asset_of(one.ref) if spec is None else spec.job,
+        ref=one.ref,
+        inputs=inputs,
+        code_version=one.code_version,
+        code=one.code,
+        manifest=manifest,
+        origin=one.origin,
+        numbers={} if rows.numbers is None else msgspec.json.decode(rows.numbers, type=dict[str, float]),
+    )
 
 
 def why_not_same(here: DatasetSpec | None, there: DatasetSpec | None) -> str | None:

@@ -161,15 +161,10 @@ def diff(name: str | None, refs: tuple[str, ...], key: tuple[str, ...], markdown
     REFS are ASSET@KEY, ASSET@FROM..TO, ASSET@* or ASSET; without them everything that is built there is compared.
     """
     environments = _environments(base_home())
-    environment = environment_of(existing_home())
-    if environment is not None and (name is None or name not in environments.opened()):
-        refs = refs if name is None else (name, *refs)
-        name = environment.name
-    if name is None:
-        raise click.UsageError("Name an environment, or give --env before the command.")
+    name, *texts = _named(environments, refs if name is None else (name, *refs))
     with environments.both(name) as (base, own):
         home = Path(str(own.store.path)).parent
-        names = [parse_ref(text) for text in refs]
+        names = [parse_ref(text) for text in texts]
         selected = select_refs(own.queries, lambda: the_instance(home), names) if names else None
         found = compare(name, base.queries, own.queries, selected, key)
     if as_json:
@@ -192,7 +187,7 @@ def promote(names: tuple[str, ...], ahead: bool, dry_run: bool, as_json: bool) -
     REFS are ASSET or ASSET@KEY; without REFS all that the environment built. Without NAME: the environment of --env or DATABUILD_ENV.
     """
     environments = _environments(base_home())
-    name, *texts = _named(names)
+    name, *texts = _named(environments, names)
     refs = [parse_ref(text) for text in texts]
     done = promoting.promote(environments, name, refs, ahead=ahead, dry_run=dry_run)
     if not dry_run:
@@ -205,10 +200,10 @@ def promote(names: tuple[str, ...], ahead: bool, dry_run: bool, as_json: bool) -
         raise click.exceptions.Exit(1)
 
 
-def _named(names: tuple[str, ...]) -> tuple[str, ...]:
+def _named(environments: Environments, names: tuple[str, ...]) -> tuple[str, ...]:
     """The name of the environment, then the refs; in an environment the name may be left out."""
     environment = environment_of(existing_home())
-    if environment is not None and environment.name not in names[:1]:
+    if environment is not None and (not names or names[0] not in environments.opened()):
         return environment.name, *names
     if not names:
         raise click.UsageError("Name an environment, or give --env before the command.")

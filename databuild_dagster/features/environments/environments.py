@@ -52,6 +52,7 @@ from databuild_dagster.features.environments.records import (
     opened_in,
     opening_of,
     pin_again_in,
+    pins_with,
     record_opening,
     release_in,
 )
@@ -61,6 +62,7 @@ from databuild_dagster.model.errors import EnvironmentMoved
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.backends.sqlite import this_host
+from databuild_dagster.store.errors import NewerStore, StoreUnusable
 from databuild_dagster.store.removals import Removals
 from databuild_dagster.warehouse.errors import AccessDenied, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
@@ -102,9 +104,13 @@ class Environments:
         with self._engine_of(self.base) as engine:
             found = opened_in(engine.store)
         for home in folder_of(self.base, "").glob("*/home"):
-            opening = self._opening_in(home)
-            if opening is not None and opening.unpinned is not None:
-                found.setdefault(opening.name, opening.unpinned)
+            if home.parent.name in found:
+                continue
+            # The trouble of one environment stops no command about another.
+            with suppress(StoreUnusable, NewerStore):
+                opening = self._opening_in(home)
+                if opening is not None and opening.unpinned is not None:
+                    found[opening.name] = opening.unpinned
         return found
 
     def views(self, opened: Mapping[str, Opened]) -> dict[str, EnvironmentView]:
@@ -323,7 +329,8 @@ def _move_pin(engine: Engine, own: Engine, name: str) -> tuple[int, Opened]:
         fingerprint = engine.queries.events.fingerprint(pinned.pin)
         assert fingerprint is not None, "the event of the pin has been recorded"
         unpinned = None if before.unpinned is None else pinned
-        after = msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint, unpinned=unpinned)
+        pins = pins_with(own.store, before)
+        after = msgspec.structs.replace(before, pin=pinned.pin, fingerprint=fingerprint, unpinned=unpinned, pins=pins)
         record_opening(own, after, before)
         # Another refresh may have moved it to a different pin, which the base must not forget.
         if opening_of(own.store) == after:

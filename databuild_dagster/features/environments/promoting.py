@@ -7,7 +7,7 @@ takes them back. The next promotion settles a record whose end it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -15,11 +15,13 @@ import msgspec
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.environments.base import base_of, inputs_in
+from databuild_dagster.features.environments.borrowing import birth_of
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.errors import NothingBuilt, TooManyToPromote
 from databuild_dagster.features.environments.records import (
     PREFIX,
     Opened,
+    earlier_pins,
     give,
     given_in,
     opened_in,
@@ -29,8 +31,9 @@ from databuild_dagster.features.environments.records import (
 )
 from databuild_dagster.model.commands import PromoteInstances
 from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, PromotionRefused, Refused
-from databuild_dagster.model.events import Birth, InstancesPromoted, ManifestFact
+from databuild_dagster.model.events import Birth, InstancesPromoted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.rows import BORROWED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
@@ -94,6 +97,8 @@ def promote(
             # A killed `env refresh` has moved the pin of the base alone.
             pin=seen.pin,
             instances=tuple(look.births),
+            built_at=look.built_at,
+            datasets=look.datasets,
             ahead=ahead,
         )
         causes = look.causes
@@ -160,9 +165,10 @@ def _selected(own: Engine, name: str, names: Sequence[Ref]) -> list[Ref]:
     """The refs of assets and refs, inputs before what was built from them. Raises `NothingBuilt`, `TooManyToPromote`."""
     built = own.queries.instances.live_and_built()
     wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, "*")}
-    refs = [ref for ref in built if not names or ref in names or asset_of(ref) in wholes]
+    named = dict.fromkeys(one for one in names if asset_of(one) not in wholes)
+    refs = [ref for ref in built if not names or ref in named or asset_of(ref) in wholes]
     # A named ref without a live instance has a cause of its own.
-    refs += [one for one in names if one not in built and asset_of(one) not in wholes]
+    refs += named
     if not refs:
         raise NothingBuilt(name=name)
     if len(refs) > MAX_PROMOTED:
@@ -178,23 +184,44 @@ class _Look:
         self.uuids: dict[Ref, str] = {}
         #: Refs with causes.
         self.causes: list[tuple[str, str]] = []
-        built = own.queries.instances.live_and_built()
+        self.datasets = {spec.asset: spec for spec in own.queries.datasets.all().values()}
         found = own.queries.canonical.of(refs)
-        inputs = inputs_in(own.queries, [str(one.uuid) for one in found.values()])
-        jobs = {spec.asset: spec.job for spec in own.queries.datasets.all().values()}
+        uuids = [one.uuid for one in found.values() if one.uuid is not None]
+        inputs, rows = inputs_in(own.queries, uuids), own.queries.instances.rows_of(uuids)
+        owners = own.queries.instances.owners_of(uuids)
         for ref, one in found.items():
             if one.state is not InstanceState.LIVE or one.uuid is None:
                 state = "missing" if one.state is None else one.state.in_words
                 self.causes.append((ref, f"it is {state} in the environment"))
-            elif ref not in built:
+            elif owners[one.uuid] == BORROWED:
                 self.causes.append((ref, "the environment has borrowed it"))
             else:
                 if (why := _why_unreadable(ref, one)) is not None:
                     self.causes.append((ref, why))
-                uuid, content_hash = built[ref]
-                self.uuids[ref] = uuid
-                job = jobs.get(asset_of(ref), asset_of(ref))
-                self.births.append(_birth(ref, one, job, inputs.get(uuid, {}), content_hash))
+                self.uuids[ref] = one.uuid
+                spec = self.datasets.get(asset_of(ref))
+                self.births.append(birth_of(one, spec, inputs.get(one.uuid, {}), rows[one.uuid]))
+        builds = _builds(own, self.uuids.values())
+        born = own.queries.instances.seqs_of(builds.values())
+        self.built_at = earlier_pins(own.store, {ref: born[builds[uuid]] for ref, uuid in self.uuids.items()})
+
+
+def _builds(own: Engine, uuids: Iterable[str]) -> dict[str, str]:
+    """By instance, the instance whose build made its rows: other files of the same rows are later."""
+    found = {uuid: uuid for uuid in uuids}
+    left = set(found.values())
+    while left:
+        owners = own.queries.instances.owners_of(left)
+        # The owner of such files is the origin of their arrival (rule 9.8).
+        before = {uuid: of for uuid, owner in owners.items() if (of := _replaced(owner)) is not None}
+        found = {uuid: before.get(build, build) for uuid, build in found.items()}
+        left = set(before.values())
+    return found
+
+
+def _replaced(owner: str) -> str | None:
+    how, _, uuid = owner.partition(":")
+    return uuid if how in ("compacted", "erased") else None
 
 
 def _why_unreadable(ref: Ref, one: Canonical) -> str | None:
@@ -208,20 +235,3 @@ def _why_unreadable(ref: Ref, one: Canonical) -> str | None:
     except DatabuildError as error:
         return f"its files cannot be read: {error.message}"
     return f"{missing[0]} of its files is lost or cut short" if missing else None
-
-
-def _birth(ref: Ref, one: Canonical, job: str, inputs: dict[Ref, str], content_hash: str | None) -> Birth:
-    manifest = None
-    if one.manifest_uri is not None and one.manifest_state is not None:
-        sizes = (one.files or 0, one.rows or 0, one.bytes or 0)
-        manifest = ManifestFact(one.manifest_state, one.manifest_uri, *sizes, content_hash)
-    return Birth(
-        job_run_id=str(one.job_run),
-        job=job,
-        ref=ref,
-        inputs=inputs,
-        code_version=one.code_version,
-        code=one.code,
-        manifest=manifest,
-        origin=one.origin,
-    )

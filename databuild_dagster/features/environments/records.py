@@ -4,7 +4,7 @@ The revision of the key in the base is the pin: the event that opened the enviro
 base.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
 from databuild_dagster.model.events import InstancesPromoted
 from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists, revision_is, value_is
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
@@ -62,6 +63,8 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint: str
     #: The environment, if its base has no record of it.
     unpinned: Opened | None = None
+    #: The pins from before, each with the event of the environment that recorded it, the oldest first.
+    pins: tuple[tuple[int, int], ...] = ()
 
 
 def opened_in(store: Store) -> dict[str, Opened]:
@@ -149,6 +152,24 @@ def record_opening(engine: Engine, opening: Opening, before: Opening | None = No
     """Record the base in the log of an environment; with `before`, unless another process has moved the pin meanwhile."""
     put = do(Put(OPENING, msgspec.json.encode(opening)))
     _invoke(engine, put if before is None else iif(value_is(OPENING, "eq", msgspec.json.encode(before)), put))
+
+
+def pins_with(store: Store, opening: Opening) -> tuple[tuple[int, int], ...]:
+    """The pins from before an opening, and its own."""
+    (entry,) = MetaQueries(store).get_all([OPENING]).entries
+    return (*opening.pins, (entry.revision, opening.pin))
+
+
+def earlier_pins(store: Store, seqs: Mapping[Ref, int]) -> dict[Ref, int]:
+    """By ref, the pin at an event of an environment, if it is not the present pin; 0 for a pin that is not known."""
+    (entry,) = MetaQueries(store).get_all([OPENING]).entries
+    opening = opening_of(store)
+    pins = () if opening is None else opening.pins
+    return {
+        ref: max((pin for begun, pin in pins if begun < seq), default=0)
+        for ref, seq in seqs.items()
+        if seq < entry.revision
+    }
 
 
 def revision_of(store: Store, name: str) -> int:

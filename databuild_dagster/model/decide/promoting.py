@@ -11,6 +11,7 @@ from databuild_dagster.model.datasets import CodeSpec, DatasetSpec, TableFormat,
 from databuild_dagster.model.decide.borrowing import check_opening
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.decide.job_runs import check_manifest
+from databuild_dagster.model.decide.same_data import births_with_same_data
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import RefRow
@@ -26,11 +27,18 @@ def promote_instances(command: c.PromoteInstances, deciding: Deciding) -> list[e
     if causes:
         raise errors.PromotionRefused(environment=command.environment, causes=causes)
     moving = [birth for birth in command.instances if not found.is_there(birth.ref)]
-    births = tuple(birth for birth in moving if found.uuids[birth.ref] not in found.known)
-    returns = {birth.ref: uuid for birth in moving if (uuid := found.uuids[birth.ref]) in found.known}
     if not moving:
         return []
-    return [e.InstancesPromoted(environment=command.environment, births=births, returns=returns)]
+    new = [birth for birth in moving if found.uuids[birth.ref] not in found.known]
+    returned = [birth for birth in moving if found.uuids[birth.ref] in found.known]
+    return [
+        e.InstancesPromoted(
+            environment=command.environment,
+            births=births_with_same_data(new, found.rows, deciding),
+            returns={birth.ref: found.uuids[birth.ref] for birth in returned},
+            returned=tuple(e.Return(one.job_run_id, one.ref, one.manifest) for one in returned if one.manifest),
+        )
+    ]
 
 
 def _is_code_of(spec: DatasetSpec, birth: e.Birth) -> bool:
@@ -51,7 +59,7 @@ class _Promoting:
         self._command, self._deciding = command, deciding
         view, births = deciding.view, command.instances
         refs = [birth.ref for birth in births]
-        self._rows = view.refs(refs)
+        self.rows = view.refs(refs)
         self.uuids = {birth.ref: derive_partition_uuid(birth.job_run_id, birth.ref) for birth in births}
         #: The promoted instances that this log has.
         self.known = view.instances_by_uuid(self.uuids.values())
@@ -59,19 +67,20 @@ class _Promoting:
         read = {uuid for birth in births for uuid in birth.inputs.values() if uuid not in promoted}
         self._read = view.instances_by_uuid(read)
         view.refs_by_id(row.ref_id for row in self._read.values())
-        ids = [row.canonical_id for row in self._rows.values() if row.canonical_id is not None]
+        ids = [row.canonical_id for row in self.rows.values() if row.canonical_id is not None]
         self._canonical = view.instances_by_id(ids)
         self._moved_by = view.moved_by(ids)
-        #: The canonical instances at the pin, by the id of the ref.
+        #: By the id of the ref, the pin at which its instance was built, and the canonical instance then.
+        self._pins = {row.id: command.built_at.get(ref, command.pin) for ref, row in self.rows.items()}
         self._at_pin: dict[int, int] = {}
-        for ref_id, seq, instance_id in view.pointings({row.id for row in self._rows.values()}):
-            if seq <= command.pin:
+        for ref_id, seq, instance_id in view.pointings(self._pins):
+            if seq <= self._pins[ref_id]:
                 self._at_pin[ref_id] = instance_id
         self._paused = deciding.paused(refs)
 
     def is_there(self, ref: Ref) -> bool:
         """Whether readers see the promoted instance already."""
-        row = self._rows.get(ref)
+        row = self.rows.get(ref)
         return row is not None and row.state is InstanceState.LIVE and self._uuid_of(row) == self.uuids[ref]
 
     def why_not(self, birth: e.Birth) -> Iterator[str]:
@@ -79,7 +88,7 @@ class _Promoting:
         check_manifest(birth.ref, birth.manifest)
         if self.is_there(birth.ref):
             return
-        row = self._rows.get(birth.ref)
+        row = self.rows.get(birth.ref)
         if row is None:
             try:
                 self._deciding.check_wantable(birth.ref)
@@ -99,8 +108,13 @@ class _Promoting:
                 yield why
 
     def _why_changed(self, row: RefRow) -> str | None:
-        if row.canonical_id != self._at_pin.get(row.id) and self._uuid_of(row) != self.uuids[row.ref]:
-            return f"instance {self._uuid_of(row)} took its place in the base since the pin"
+        if self._uuid_of(row) == self.uuids[row.ref]:
+            # A taint, or a removal of its data, is a cause of its own.
+            return None
+        if row.canonical_id != self._at_pin.get(row.id):
+            pin = self._pins[row.id]
+            since = "the pin" if pin == self._command.pin else f"event {pin}, the pin when it was built; build it again"
+            return f"instance {self._uuid_of(row)} took its place in the base since {since}"
         if row.canonical_id is not None and self._moved_by[row.canonical_id] > self._command.pin:
             return f"its instance in the base is {_in_words(row)} since the pin"
         return None
@@ -113,7 +127,7 @@ class _Promoting:
             return
         if known.manifest_state == REMOVED or not known.was_live:
             yield f"the base has removed the data of instance {known.uuid}"
-        elif known.n_taints and self._rows[birth.ref].canonical_id != known.id:
+        elif known.n_taints:
             yield f"the base has a taint on instance {known.uuid}"
 
     def _why_code(self, birth: e.Birth) -> Iterator[str]:
@@ -123,6 +137,11 @@ class _Promoting:
             return
         if not self._command.ahead and not _is_code_of(spec, birth):
             yield "its code is not the code that the base has registered"
+        if (here := self._command.datasets.get(spec.asset)) is not None:
+            if here.partitions != spec.partitions:
+                yield "its partitions are declared differently in the base"
+            if not self._command.ahead and here.inputs != spec.inputs:
+                yield "its inputs are declared differently in the base"
         if isinstance(spec.table, TableSpec) and spec.table.format is TableFormat.DELTA:
             yield "its Delta table cannot list files of an environment"
 

@@ -14,7 +14,7 @@ from databuild_dagster.model.datasets import CodeSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import BORROWED, InstanceRow, JobRunRow, RefRow
+from databuild_dagster.model.rows import BORROWED, OF_ENVIRONMENT, InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import InstanceState
 
 #: The origin of rows that an erasure has left begins so (`ReplaceFiles`).
@@ -136,7 +136,7 @@ class _Returning:
             and row.manifest_uri is not None
             and row.manifest_state not in (None, REMOVED)
             and row.origin is None
-            and not self._is_borrowed(row)
+            and not self._is_of_other_log(row)
             and not self._has_lost_rows(row)
         ]
         return kept[-1] if kept else None
@@ -158,11 +158,11 @@ class _Returning:
             return False
         return present.id == read.id or not self._has_lost_rows(read)
 
-    def _is_borrowed(self, instance: InstanceRow) -> bool:
-        """Whether it is an instance of the base of an environment, which may have erased it since."""
+    def _is_of_other_log(self, instance: InstanceRow) -> bool:
+        """Whether a base made it, which may have erased it since, or an environment, which may have erased rows before."""
         job_run_id = self.builders[instance.job_run_id].job_run_id
         launch = self._view.launches([job_run_id]).get(job_run_id)
-        return launch is not None and launch.owner == BORROWED
+        return launch is not None and (launch.owner == BORROWED or launch.owner.startswith(OF_ENVIRONMENT))
 
     def _has_lost_rows(self, instance: InstanceRow) -> bool:
         """Whether rows were erased from the instance, or from one with its rows: they have one root still."""
@@ -171,7 +171,8 @@ class _Returning:
             return False
         made_by = {row.job_run_id for row in self._view.instances_by_id(alike).values()}
         launches = self._view.launches(row.job_run_id for row in self._view.job_runs_by_id(made_by).values())
-        return any(launch.owner.startswith(ERASED) for launch in launches.values())
+        # An environment may have erased rows before its base took the rest.
+        return any(launch.owner.startswith((ERASED, OF_ENVIRONMENT)) for launch in launches.values())
 
 
 def is_deterministic(spec: DatasetSpec | None) -> bool:

@@ -4,12 +4,13 @@ An unknown hash equals nothing, and neither does anything that a downstream tain
 taint, and only a build ends that.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, RefRow
 
@@ -36,6 +37,15 @@ def with_same_data(
     )
 
 
+def births_with_same_data(
+    births: Collection[e.Birth], rows: Mapping[Ref, RefRow], deciding: Deciding
+) -> tuple[e.Birth, ...]:
+    """Instances of a different log, each with the uuid of the last live instance here if that has equal rows."""
+    hashed = {birth.ref for birth in births if _content_hash(birth) is not None}
+    last = _last_live({row.id: ref for ref, row in rows.items() if ref in hashed}, (), deciding) if hashed else {}
+    return tuple(replace(birth, same_as=_same(birth, last.get(birth.ref), deciding)) for birth in births)
+
+
 def _last_live(refs: dict[int, str], built: Collection[int], deciding: Deciding) -> dict[str, InstanceRow]:
     """By ref, the instance that readers saw last before the build, among instances that were ever live."""
     pointings = deciding.view.pointings(refs)
@@ -48,7 +58,7 @@ def _last_live(refs: dict[int, str], built: Collection[int], deciding: Deciding)
     }
 
 
-def _same(output: e.OutputFact, last: InstanceRow | None, deciding: Deciding) -> str | None:
+def _same(output: e.OutputFact | e.Birth, last: InstanceRow | None, deciding: Deciding) -> str | None:
     content_hash = _content_hash(output)
     if last is None or content_hash is None or last.content_hash != content_hash:
         return None
@@ -58,5 +68,5 @@ def _same(output: e.OutputFact, last: InstanceRow | None, deciding: Deciding) ->
     return None if any(row.n_spreading for row in read.values()) else last.uuid
 
 
-def _content_hash(output: e.OutputFact) -> str | None:
+def _content_hash(output: e.OutputFact | e.Birth) -> str | None:
     return output.manifest.content_hash if output.manifest is not None else None

@@ -11,7 +11,7 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import BORROWED, InstanceRow, JobRunRow, LaunchRow, RefRow, TaintRow
+from databuild_dagster.model.rows import BORROWED, OF_ENVIRONMENT, InstanceRow, JobRunRow, LaunchRow, RefRow, TaintRow
 from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause
 from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.model.wording import few_of
@@ -126,9 +126,10 @@ def instances_promoted(folding: Folding, fact: e.InstancesPromoted) -> None:
     refs = folding.found(folding.view.refs(fact.returns), fact.returns, "ref")
     uuids = list(fact.returns.values())
     instances = folding.found(folding.view.instances_by_uuid(uuids), uuids, "instance")
+    cause = InstanceCause.RETURNED if fact.returned else InstanceCause.REVERTED
     for ref, uuid in fact.returns.items():
-        folding.revert(refs[ref], instances[uuid], InstanceCause.REVERTED)
-    owner = f"environment {fact.environment}"
+        folding.revert(refs[ref], instances[uuid], cause)
+    owner = f"{OF_ENVIRONMENT}{fact.environment}"
     _born_elsewhere(folding, fact.births, owner, JobRunCause.PROMOTED, InstanceCause.PROMOTED)
 
 

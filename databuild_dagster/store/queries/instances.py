@@ -767,12 +767,17 @@ class InstanceQueries(Asking):
             WHERE i.was_live = 1 AND l.owner <> '{BORROWED}'"""
         return [ref for (ref,) in self._all(sql)]
 
-    def live_and_built(self) -> dict[Ref, tuple[str, str | None]]:
-        """The live instances that were not borrowed, the oldest first: by ref, the uuid and the content hash. Looks at every ref."""
+    def live_and_built(self) -> list[Ref]:
+        """The refs of live instances that were not borrowed, the oldest instance first. Looks at every ref."""
         sql = f"""
-            SELECT r.ref, i.uuid, i.content_hash FROM {_MADE_BY} JOIN {PREFIX}refs r ON r.canonical_id = i.id
+            SELECT r.ref FROM {_MADE_BY} JOIN {PREFIX}refs r ON r.canonical_id = i.id
             WHERE r.state = '{InstanceState.LIVE}' AND l.owner <> '{BORROWED}' ORDER BY i.id"""
-        return {Ref(ref): (uuid, content_hash) for ref, uuid, content_hash in self._all(sql)}
+        return [Ref(ref) for (ref,) in self._all(sql)]
+
+    def owners_of(self, uuids: Iterable[str]) -> dict[str, str]:
+        """The owners of the launches that made instances, by uuid."""
+        sql = f"SELECT i.uuid, l.owner FROM {_MADE_BY} WHERE i.uuid IN (SELECT value FROM json_each(?))"
+        return dict(self._all(sql, Keys(uuids)))
 
     def taints_of(self, uuid: str) -> tuple[Taint, ...]:
         """The taints in force of an instance."""

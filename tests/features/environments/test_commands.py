@@ -215,6 +215,8 @@ def test_what_a_branch_built_becomes_the_data_of_the_base_and_is_not_built_again
     refused = shop.call("env", "promote", "branch", "--dry-run")
     assert (refused.code, "its code is not the code that the base has registered" in refused.out) == (1, True)
     assert shop.call("env", "promote", "branch").code == 2
+    shop.ask("env", "create", "next")
+    assert "environment next" in shop.call("--env", "branch", "env", "promote", "next").err
     # The deploy of the merged branch.
     shop.ask("plan", *MON)
     shop.build("raw@mon")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from databuild_dagster.data.environment import FILE_NAME, environment_of, folder_of
-from databuild_dagster.data.home import warehouse_of_home
+from databuild_dagster.data.home import DATABASE_NAME, warehouse_of_home
 from databuild_dagster.data.ownership import MARKER_NAME, Ownership, RootOfAnother, plan_take_over
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
@@ -40,6 +40,18 @@ def test_an_environment_has_a_home_and_a_root_beside_its_base(shop: Shop) -> Non
     assert warehouse_of_home(Path(opened.home)) == opened.root
     assert shop.environments.opened() == {"branch": opened}
     assert figures_of(opened) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_a_damaged_environment_stops_no_command_about_another(shop: Shop, *, is_pinned: bool) -> None:
+    opened = shop.environments.create("damaged", is_pinned=is_pinned)
+    shop.branch()
+    for file in Path(opened.home).glob(f"{DATABASE_NAME}*"):
+        file.unlink()
+    (Path(opened.home) / DATABASE_NAME).write_bytes(b"SQLite format 3\0" + b"garbage" * 1000)
+
+    assert set(shop.environments.opened()) == ({"branch", "damaged"} if is_pinned else {"branch"})
+    assert shop.environments.refresh("branch").name == "branch"
 
 
 def test_a_root_may_be_named(shop: Shop, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,15 +11,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.data.environment import FILE_NAME, folder_of, home_of
 from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.data.ownership import marker_of, plan_take_over
+from databuild_dagster.engine import returning
 from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.features.environments import environments, errors
 from databuild_dagster.features.environments.keeping import Given
 from databuild_dagster.features.environments.promoting import Promotion, promote, settle
-from databuild_dagster.features.environments.records import give, given_in
+from databuild_dagster.features.environments.records import earlier_pins, give, given_in
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
 from databuild_dagster.model.errors import EnvironmentMoved, PromotionRefused
@@ -38,7 +41,15 @@ CLEANER = coded("clean", "raw", code="2")
 BUILT = {"clean@x": ("raw@x",), "report@x": ("clean@x", "other@x")}
 
 
-def build(shop: Shop, branch: World, ref: str, *inputs: str, name: str = "branch", spec: DatasetSpec = CLEANER) -> str:
+def build(
+    shop: Shop,
+    branch: World,
+    ref: str,
+    *inputs: str,
+    name: str = "branch",
+    spec: DatasetSpec = CLEANER,
+    numbers: dict[str, float] | None = None,
+) -> str:
     """Build a ref in an environment, with files; the uuid."""
     found = {one.asset: one for one in changed(spec)}[asset_of(Ref(ref))]
     assert isinstance(found.code, CodeSpec)
@@ -48,7 +59,7 @@ def build(shop: Shop, branch: World, ref: str, *inputs: str, name: str = "branch
     root = Warehouse(shop.environments.opened()[name].root)
     output = OutputFact(Ref(ref), {Ref(used): branch.uuid(used) for used in inputs})
     manifest = written_fact(root, ref, job_run, {"n": [1, 2]})
-    output = OutputFact(output.ref, output.inputs, None, manifest)
+    output = OutputFact(output.ref, output.inputs, None, manifest, numbers=numbers or {})
     branch.handle(c.SucceedJobRuns(runs=(RunSuccess(job_run, (output,)),)))
     return branch.uuid(ref)
 
@@ -60,6 +71,21 @@ def built(shop: Shop, name: str = "branch") -> World:
     for ref, inputs in BUILT.items():
         build(shop, branch, ref, *inputs, name=name)
     return branch
+
+
+def other_files(shop: Shop, world: World, ref: str, *, erased: bool = False) -> None:
+    """Replace the files of a ref by files of the same rows, or of fewer."""
+    root = Warehouse(shop.environments.opened()["branch"].root)
+    run_id = world.ids()
+    manifest = written_fact(root, ref, run_id, {"n": [1] if erased else [1, 2]})
+    replacing = c.ReplaceFiles(ref=Ref(ref), uuid=world.uuid(ref), job_run_id=run_id, manifest=manifest, erased=erased)
+    world.handle(replacing)
+
+
+def edit(shop: Shop, spec: DatasetSpec) -> None:
+    """The base has other code of an asset, and what was built by the code before is set aside."""
+    shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(spec)))
+    shop.base.handle(c.CreateWants(wants=((Ref("clean@x"),),), fresh=True))
 
 
 def deploy(shop: Shop) -> None:
@@ -279,6 +305,99 @@ def test_of_two_environments_with_the_same_ref_one_wins(shop: Shop) -> None:
     assert {ref for ref, _ in found} == set(BUILT)
     assert all("took its place in the base" in why for _, why in found)
     assert given_in(other.store) == {}
+
+
+def test_a_refresh_lifts_no_taint_of_the_base(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    run(shop)
+    shop.base.taint("clean@x", reason="wrong rates")
+    shop.environments.refresh("branch")
+    (mark,) = branch.queries.instances.taints_of(branch.uuid("clean@x"))
+    branch.untaint(mark.taint_id)
+
+    why = f"the base has a taint on instance {branch.uuid('clean@x')}"
+    assert causes(shop, "clean@x") == [("clean@x", why)]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["built", "compacted"])
+def test_a_refresh_puts_no_older_build_before_a_newer_one(shop: Shop, *, is_compacted: bool) -> None:
+    branch = built(shop)
+    deploy(shop)
+    shop.base.taint("clean@x", reason="wrong rates")
+    newer = shop.base.succeed("clean@x", inputs=["raw@x"])
+    shop.environments.refresh("branch")
+    if is_compacted:
+        other_files(shop, branch, "clean@x")
+
+    ((_, why),) = causes(shop, "clean@x")
+
+    assert f"instance {newer} took its place in the base since event" in why
+    branch.taint("clean@x")
+    build(shop, branch, "clean@x", "raw@x")
+    assert [move.before for move in run(shop, "clean@x").moved] == [newer]
+
+
+def test_a_second_refresh_keeps_the_pins_of_earlier_builds(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    shop.environments.refresh("branch")
+    branch.taint("clean@x")
+    build(shop, branch, "clean@x", "raw@x")
+    shop.base.taint("clean@x", reason="wrong rates")
+    shop.base.succeed("clean@x", inputs=["raw@x"])
+    shop.environments.refresh("branch")
+
+    seqs = {Ref(ref): branch.queries.instances.seqs_of([branch.uuid(ref)])[branch.uuid(ref)] for ref in BUILT}
+    pins = earlier_pins(branch.store, seqs)
+
+    assert pins[Ref("clean@x")] > pins[Ref("report@x")] > 0
+    ((_, why),) = causes(shop, "clean@x")
+    assert f"since event {pins[Ref('clean@x')]}, " in why
+
+
+def test_an_instance_of_other_partitions_is_refused(shop: Shop) -> None:
+    keys = {"__class__": "ExternalStaticPartitionsDefinitionData", "partition_keys": ["x", "y", "z"]}
+    spec = replace(CLEANER, partitions=json.dumps(keys))
+    branch = shop.branch(spec)
+    borrow(branch, "clean@x")
+    build(shop, branch, "clean@x", "raw@x", spec=spec)
+    deploy(shop)
+
+    assert causes(shop) == [("clean@x", "its partitions are declared differently in the base")]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["promoted", "compacted"])
+def test_erased_rows_that_were_promoted_never_come_back_in_place_of_a_build(shop: Shop, *, is_compacted: bool) -> None:
+    spec = replace(CLEANER, deterministic=True)
+    branch = shop.branch(spec)
+    borrow(branch, "clean@x")
+    build(shop, branch, "clean@x", "raw@x", spec=spec)
+    other_files(shop, branch, "clean@x", erased=True)
+    shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(spec)))
+    run(shop, "clean@x")
+    if is_compacted:
+        other_files(shop, shop.base, "clean@x")
+    edit(shop, replace(coded("clean", "raw", code="3"), deterministic=True))
+    newer = shop.base.succeed("clean@x", inputs=["raw@x"])
+    edit(shop, spec)
+
+    returned = returning.provide(shop.base.engine, [Ref("clean@x")])
+
+    assert list(returned.live) == []
+    assert shop.base.uuid("clean@x") == newer
+
+
+def test_a_promoted_instance_has_the_numbers_of_its_author(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    branch.taint("clean@x")
+    build(shop, branch, "clean@x", "raw@x", numbers={"share": 0.5})
+
+    run(shop, "clean@x")
+
+    uuid = shop.base.uuid("clean@x")
+    assert shop.base.queries.instances.rows_of([uuid])[uuid].numbers == '{"share":0.5}'
 
 
 def test_an_environment_without_anything_to_promote_says_so(shop: Shop) -> None:

@@ -18,7 +18,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import HERE, dataset
-from tests.support.world import World, instance_of
+from tests.support.world import COMPLETE, World, instance_of
 
 LIVE, TAINTED = InstanceState.LIVE, InstanceState.TAINTED
 OPENING = "environments/branch"
@@ -147,6 +147,38 @@ def test_a_promotion_is_reverted_and_the_instance_returns(base: Base) -> None:
     assert base.world.check() == []
 
 
+def test_a_promoted_return_is_news_for_arcs() -> None:
+    world = World([dataset("clean"), dataset("late", "clean", subscribe=["clean"], follow_late=True)])
+    world.live("clean")
+    before, birth = world.uuid("clean"), world.birth("clean")
+    world.handle(world.promotion(birth))
+    world.handle(c.RevertCanonical(ref=Ref("clean"), uuid=before))
+    world.fire()
+    world.succeed("late", inputs=["clean"])
+
+    world.handle(world.promotion(birth))
+    world.fire()
+
+    assert world.state("late") is TAINTED
+    tables = [world.canonical(ref) for ref in ("clean", "late")]
+    rebuild(world.store)
+    assert [world.canonical(ref) for ref in ("clean", "late")] == tables
+
+
+def test_equal_rows_leave_what_was_built_from_them_as_it_is(base: Base) -> None:
+    hashed = replace(COMPLETE, content_hash="h1:10:1")
+    base.world.taint("clean")
+    base.world.succeed("clean", inputs=["raw"], manifest=hashed)
+    report = base.world.succeed("report", inputs=["clean"]) if base.world.taint("report") else ""
+    base.births["clean"] = replace(base.births["clean"], manifest=hashed)
+
+    base.promote("clean", pin=base.world.seq)
+
+    assert base.world.queries.instances.stale([report]) == set()
+    rebuild(base.world.store)
+    assert base.world.queries.instances.stale([report]) == set()
+
+
 def test_what_the_base_has_already_is_left_out(base: Base) -> None:
     base.promote("clean")
 
@@ -181,7 +213,39 @@ def test_a_promoted_instance_that_the_base_tainted_is_refused(base: Base) -> Non
     base.promote("clean")
     base.world.taint("clean")
 
-    assert base.causes("clean") == [("clean", "its instance in the base is tainted since the pin")]
+    for pin in (base.pin, base.world.seq):
+        why = f"the base has a taint on instance {instance_of(base.births['clean'])}"
+        assert base.causes("clean", pin=pin) == [("clean", why)]
+
+
+def test_a_later_pin_overwrites_no_newer_repair(base: Base) -> None:
+    base.world.taint("clean")
+    newer = base.world.succeed("clean", inputs=["raw"])
+    later = base.world.seq
+
+    ((_, why),) = base.causes("clean", pin=later, built_at={Ref("clean"): base.pin})
+
+    when = f"event {base.pin}, the pin when it was built; build it again"
+    assert why == f"instance {newer} took its place in the base since {when}"
+    assert base.promote("clean", pin=later).events
+
+
+def test_a_later_pin_allows_to_repair_what_was_tainted_before_it(base: Base) -> None:
+    base.world.taint("clean")
+
+    base.promote("clean", pin=base.world.seq, built_at={Ref("clean"): base.pin})
+
+    assert base.world.state("clean") is LIVE
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_other_partitions_are_refused_and_so_are_other_inputs_unless_ahead(base: Base, *, ahead: bool) -> None:
+    here = coded("clean", "raw", "rates", partitions="days")
+
+    causes = base.causes("clean", datasets={"clean": here}, ahead=ahead)
+
+    whats = ["partitions"] if ahead else ["partitions", "inputs"]
+    assert causes == [("clean", f"its {what} are declared differently in the base") for what in whats]
 
 
 def test_a_ref_that_was_tainted_at_the_pin_is_repaired() -> None:
