@@ -90,8 +90,8 @@ CREATE TABLE databuild_instances (
 	CHECK (state = 'Building' OR state = 'UpstreamBuilding' OR state = 'UpForRetry' OR state = 'Live' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Tainted'), 
 	UNIQUE (uuid)
 );
-CREATE INDEX databuild_instances_same_as ON databuild_instances (same_as_id) WHERE same_as_id IS NOT NULL;
 CREATE INDEX databuild_instances_unfinished ON databuild_instances (id) WHERE manifest_state = 'removed' AND cleared_at IS NULL;
+CREATE INDEX databuild_instances_same_as ON databuild_instances (same_as_id) WHERE same_as_id IS NOT NULL;
 CREATE TABLE databuild_job_runs (
 	id INTEGER NOT NULL, 
 	job_run_id TEXT NOT NULL, 
@@ -153,10 +153,10 @@ CREATE TABLE databuild_wants (
 	CHECK (state = 'New' OR state = 'Idle' OR state = 'Building' OR state = 'UpstreamBuilding' OR state = 'Successful' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Canceled' OR state = 'Expired'), 
 	UNIQUE (want_id)
 );
-CREATE INDEX ix_databuild_wants_request_id ON databuild_wants (request_id);
-CREATE INDEX databuild_wants_kept ON databuild_wants (keeping) WHERE keeping IS NOT NULL;
 CREATE INDEX databuild_wants_expiring ON databuild_wants (expires_at) WHERE ended_at IS NULL;
 CREATE INDEX databuild_wants_sla ON databuild_wants (sla_at) WHERE sla_at IS NOT NULL;
+CREATE INDEX databuild_wants_kept ON databuild_wants (keeping) WHERE keeping IS NOT NULL;
+CREATE INDEX ix_databuild_wants_request_id ON databuild_wants (request_id);
 CREATE TABLE databuild_want_refs (
 	want_id INTEGER NOT NULL, 
 	ref_id INTEGER NOT NULL, 
