@@ -136,7 +136,7 @@ class _Promoting:
             yield "the base has no such asset"
             return
         if not self._command.ahead and not _is_code_of(spec, birth):
-            yield "its code is not the code that the base has registered"
+            yield "its code is not the code that the base has registered by a tick or a build"
         if (here := self._command.datasets.get(spec.asset)) is not None:
             if here.partitions != spec.partitions:
                 yield "its partitions are declared differently in the base"
