@@ -35,8 +35,7 @@ def promote_instances(command: c.PromoteInstances, deciding: Deciding) -> list[e
         e.InstancesPromoted(
             environment=command.environment,
             births=births_with_same_data(new, found.rows, deciding),
-            returns={birth.ref: found.uuids[birth.ref] for birth in returned},
-            returned=tuple(e.Return(one.job_run_id, one.ref, one.manifest) for one in returned if one.manifest),
+            returns=tuple(e.Return(one.job_run_id, one.ref, one.manifest) for one in returned if one.manifest),
         )
     ]
 
