@@ -416,10 +416,8 @@ class InstancesPromoted(Fact, frozen=True, tag="InstancesPromoted"):
     environment: str
     #: Instances that this log does not have.
     births: tuple[Birth, ...]
-    #: Of instances that this log has, ref to uuid.
-    returns: dict[Ref, str] = {}
-    #: The same instances with their data. Older logs have none: there they were no publication.
-    returned: tuple[Return, ...] = ()
+    #: Instances that this log has.
+    returns: tuple[Return, ...] = ()
 
 
 class ArcFiring(msgspec.Struct, frozen=True, omit_defaults=True):

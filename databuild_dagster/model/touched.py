@@ -78,10 +78,10 @@ def touched_refs(event: e.Event) -> TouchedRefs:
         case e.InstancesBorrowed(births=births):
             # Published in the base, and in no table or copy of the environment.
             return TouchedRefs(frozenset(birth.ref for birth in births))
-        case e.InstancesPromoted(births=births, returns=returns, returned=returned):
+        case e.InstancesPromoted(births=births, returns=returns):
             made = tuple(MadeInstance(birth.job_run_id, birth.ref, birth.manifest) for birth in births)
-            made += tuple(MadeInstance(one.job_run_id, one.ref, one.manifest) for one in returned)
-            return TouchedRefs(frozenset([*(birth.ref for birth in births), *returns]), published=made)
+            made += tuple(MadeInstance(one.job_run_id, one.ref, one.manifest) for one in returns)
+            return TouchedRefs(frozenset(one.ref for one in made), published=made)
         case e.JobRunDepMissed(misses=misses, cycles=cycles):
             before = (ref for miss in misses for impact in miss.impacted for ref in impact.cycle)
             return TouchedRefs(

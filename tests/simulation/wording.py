@@ -77,7 +77,7 @@ def happened(event: e.Event, refs_of: RefsOf) -> str:
         case e.InstancesReturned(returns=returns):
             what = _some([one.ref for one in returns])
         case e.InstancesPromoted(births=births, returns=returns):
-            what = _some([*(birth.ref for birth in births), *returns])
+            what = _some([*(birth.ref for birth in births), *(one.ref for one in returns)])
         case e.PartitionsPaused(refs=refs) | e.PartitionsResumed(refs=refs):
             what = _some(refs)
         case e.CanonicalReverted(ref=ref):

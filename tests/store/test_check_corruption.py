@@ -301,6 +301,12 @@ SAID_ONCE = {
     "PartitionDelegated.delegations.job_run_id",
     "ArcFired.up_to_seq",
     "ArcFired.firings.lots",
+    # The instance has its manifest already.
+    *(
+        f"{event}.returns.manifest.{fact}"
+        for event in ("InstancesPromoted", "InstancesReturned")
+        for fact in ("bytes", "files", "rows", "state", "uri")
+    ),
 }
 
 

@@ -5,6 +5,7 @@ Every world that a test made is checked when the test is over: no story may end 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,7 +65,11 @@ def database(request: pytest.FixtureRequest) -> Iterator[str]:
     finally:
         worlds.new_url = worlds.in_memory
         worlds.close_all()
+        # A process keeps its engine on a url, with the end of the log that it has seen there; few tests import Dagster.
+        instances = sys.modules.get("databuild_dagster.bindings.registry.instance")
         for url in urls:
+            if instances is not None:
+                instances.close_engine(url)
             server.take_back(url)
 
 

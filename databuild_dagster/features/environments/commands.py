@@ -212,7 +212,7 @@ def _named(environments: Environments, names: tuple[str, ...]) -> tuple[str, ...
 
 def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
     moved = [(move.ref, move.uuid, move.before) for move in done.moved]
-    table(("ref", "instance", "replaces"), moved, empty="The base has all of it already.")
+    table(("ref", "instance", "replaces"), moved, empty="" if done.causes else "The base has all of it already.")
     for cause in done.causes:
         click.echo(f"{cause.ref}: {cause.why}")
     n = count(len(done.moved), "ref")
@@ -222,9 +222,9 @@ def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
         click.echo(f"The base would take {n} from {done.environment}. Nothing was done.")
     else:
         there = f"; it had {len(done.there)} already" if done.there else ""
-        click.echo(
-            f"The base took {n} from {done.environment}{there}. Take one back: databuild revert --to INSTANCE REF"
-        )
+        # A command in full would be printed with --env.
+        back = " In the base, `revert --to INSTANCE REF` takes one back." if moved else ""
+        click.echo(f"The base took {n} from {done.environment}{there}.{back}")
 
 
 @click.command()

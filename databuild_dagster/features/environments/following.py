@@ -62,9 +62,9 @@ def _named(engine: Engine, base: Base, looked: _Looked, there: int, here: int) -
             case e.CanonicalReverted(uuid=uuid):
                 uuids.add(uuid)
             case e.InstancesReturned(returns=returns):
-                uuids.update(derive_partition_uuid(one.job_run_id, one.ref) for one in returns)
-            case e.InstancesPromoted(births=births, returns=again):
-                uuids.update(_uuids_of(births), again.values())
+                uuids.update(_uuids_of(returns))
+            case e.InstancesPromoted(births=births, returns=returns):
+                uuids.update(_uuids_of((*births, *returns)))
             case e.ManifestRemoved(uuids=removed):
                 uuids.update(removed)
     for event in engine.queries.events.named(_NEWS_HERE, looked.here, here):
@@ -73,7 +73,7 @@ def _named(engine: Engine, base: Base, looked: _Looked, there: int, here: int) -
     return uuids | {link.uuid for link in base.queries.instances.links_of_taints(taints)}
 
 
-def _uuids_of(births: Iterable[e.Birth]) -> Iterator[str]:
+def _uuids_of(births: Iterable[e.Birth | e.Return]) -> Iterator[str]:
     return (derive_partition_uuid(birth.job_run_id, birth.ref) for birth in births)
 
 

@@ -163,7 +163,11 @@ def _causes_in(base: Engine, command: PromoteInstances) -> list[tuple[str, str]]
 
 def _selected(own: Engine, name: str, names: Sequence[Ref]) -> list[Ref]:
     """The refs of assets and refs, inputs before what was built from them. Raises `NothingBuilt`, `TooManyToPromote`."""
-    built = own.queries.instances.live_and_built()
+    built = own.queries.instances.refs_built()
+    # The base has its own of what it took and what was tainted since.
+    given = frozenset[str]().union(*given_in(own.store).values())
+    seen = own.queries.canonical.of(built)
+    built = [ref for ref in built if seen[ref].state is InstanceState.LIVE or seen[ref].uuid not in given]
     wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, "*")}
     named = dict.fromkeys(one for one in names if asset_of(one) not in wholes)
     refs = [ref for ref in built if not names or ref in named or asset_of(ref) in wholes]

@@ -35,8 +35,7 @@ def promote_instances(command: c.PromoteInstances, deciding: Deciding) -> list[e
         e.InstancesPromoted(
             environment=command.environment,
             births=births_with_same_data(new, found.rows, deciding),
-            returns={birth.ref: found.uuids[birth.ref] for birth in returned},
-            returned=tuple(e.Return(one.job_run_id, one.ref, one.manifest) for one in returned if one.manifest),
+            returns=tuple(e.Return(one.job_run_id, one.ref, one.manifest) for one in returned if one.manifest),
         )
     ]
 
@@ -136,7 +135,7 @@ class _Promoting:
             yield "the base has no such asset"
             return
         if not self._command.ahead and not _is_code_of(spec, birth):
-            yield "its code is not the code that the base has registered"
+            yield "its code is not the code that the base has registered by a tick or a build"
         if (here := self._command.datasets.get(spec.asset)) is not None:
             if here.partitions != spec.partitions:
                 yield "its partitions are declared differently in the base"

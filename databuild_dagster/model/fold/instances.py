@@ -123,12 +123,7 @@ def instances_borrowed(folding: Folding, fact: e.InstancesBorrowed) -> None:
 
 
 def instances_promoted(folding: Folding, fact: e.InstancesPromoted) -> None:
-    refs = folding.found(folding.view.refs(fact.returns), fact.returns, "ref")
-    uuids = list(fact.returns.values())
-    instances = folding.found(folding.view.instances_by_uuid(uuids), uuids, "instance")
-    cause = InstanceCause.RETURNED if fact.returned else InstanceCause.REVERTED
-    for ref, uuid in fact.returns.items():
-        folding.revert(refs[ref], instances[uuid], cause)
+    _come_back(folding, fact.returns)
     owner = f"{OF_ENVIRONMENT}{fact.environment}"
     _born_elsewhere(folding, fact.births, owner, JobRunCause.PROMOTED, InstanceCause.PROMOTED)
 
@@ -399,11 +394,15 @@ def canonical_reverted(folding: Folding, fact: e.CanonicalReverted) -> None:
 
 
 def instances_returned(folding: Folding, fact: e.InstancesReturned) -> None:
+    _come_back(folding, fact.returns)
+
+
+def _come_back(folding: Folding, returns: tuple[e.Return, ...]) -> None:
     view = folding.view
-    refs = folding.found(view.refs(one.ref for one in fact.returns), [one.ref for one in fact.returns], "ref")
-    uuids = {one.ref: derive_partition_uuid(one.job_run_id, one.ref) for one in fact.returns}
+    refs = folding.found(view.refs(one.ref for one in returns), [one.ref for one in returns], "ref")
+    uuids = {one.ref: derive_partition_uuid(one.job_run_id, one.ref) for one in returns}
     instances = folding.found(view.instances_by_uuid(uuids.values()), uuids.values(), "instance")
-    for one in fact.returns:
+    for one in returns:
         # Its manifest is for those who follow the log; the instance has it already.
         folding.revert(refs[one.ref], instances[uuids[one.ref]], InstanceCause.RETURNED)
 

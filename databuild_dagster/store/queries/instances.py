@@ -761,17 +761,10 @@ class InstanceQueries(Asking):
         return _LINK.rows(self._all(sql, Keys(keys)))
 
     def refs_built(self) -> list[Ref]:
-        """The refs whose canonical instance has data, and is not one of the base. Looks at every ref."""
+        """The refs whose canonical instance has data, and is not one of the base, the oldest instance first. Looks at every ref."""
         sql = f"""
             SELECT r.ref FROM {_MADE_BY} JOIN {PREFIX}refs r ON r.canonical_id = i.id
-            WHERE i.was_live = 1 AND l.owner <> '{BORROWED}'"""
-        return [ref for (ref,) in self._all(sql)]
-
-    def live_and_built(self) -> list[Ref]:
-        """The refs of live instances that were not borrowed, the oldest instance first. Looks at every ref."""
-        sql = f"""
-            SELECT r.ref FROM {_MADE_BY} JOIN {PREFIX}refs r ON r.canonical_id = i.id
-            WHERE r.state = '{InstanceState.LIVE}' AND l.owner <> '{BORROWED}' ORDER BY i.id"""
+            WHERE i.was_live = 1 AND l.owner <> '{BORROWED}' ORDER BY i.id"""
         return [Ref(ref) for (ref,) in self._all(sql)]
 
     def owners_of(self, uuids: Iterable[str]) -> dict[str, str]:

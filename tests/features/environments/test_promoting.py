@@ -253,7 +253,7 @@ def test_a_repeated_promotion_finds_nothing_to_do(shop: Shop) -> None:
 def test_a_refusal_gives_the_files_back(shop: Shop) -> None:
     branch = built(shop)
 
-    assert causes(shop) == [("clean@x", "its code is not the code that the base has registered")]
+    assert causes(shop) == [("clean@x", "its code is not the code that the base has registered by a tick or a build")]
 
     assert given_in(branch.store) == {}
     assert run(shop, ahead=True).moved
@@ -280,7 +280,9 @@ def test_an_instance_that_is_tainted_in_the_environment_is_refused(shop: Shop) -
     deploy(shop)
     branch.taint("clean@x")
 
-    assert causes(shop, "clean@x") == [("clean@x", "it is tainted in the environment")]
+    tainted = ("clean@x", "it is tainted in the environment")
+    assert causes(shop, "clean@x") == [tainted]
+    assert tainted in causes(shop), "it was built here, so it is not left out without a word"
 
 
 def test_an_instance_whose_files_are_gone_is_refused(shop: Shop) -> None:
@@ -313,6 +315,7 @@ def test_a_refresh_lifts_no_taint_of_the_base(shop: Shop) -> None:
     run(shop)
     shop.base.taint("clean@x", reason="wrong rates")
     shop.environments.refresh("branch")
+    assert run(shop).moved == (), "what the base took and tainted is left to the base"
     (mark,) = branch.queries.instances.taints_of(branch.uuid("clean@x"))
     branch.untaint(mark.taint_id)
 
