@@ -108,7 +108,7 @@ def test_ctrl_c_ends_the_wait_for_a_slot_of_a_pool(deploy):
     (order,) = launcher.take_orders()
 
     # A test that waits nevertheless ends.
-    freeing = threading.Timer(250, slots.set_concurrency_slots, ("licences", 2))
+    freeing = threading.Timer(60, slots.set_concurrency_slots, ("licences", 2))
     freeing.start()
     with pytest.raises(KeyboardInterrupt):
         for event in execute_order(site.instance, site.repository, order):
