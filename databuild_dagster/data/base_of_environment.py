@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from databuild_dagster.data.environment import environment_of
-from databuild_dagster.data.home import DATABASE_NAME, sqlite_url, store_url_of_home
+from databuild_dagster.data.home import lacks_store, store_url_of_home
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import NewerStore, StoreUnusable
@@ -28,8 +28,7 @@ def wrong_in_base(queries: Queries, uuids: Iterable[str]) -> dict[str, str | Non
     base, asked = Path(environment.base), list(uuids)
     url = store_url_of_home(base)
     why = f"it is not in {base}" if url is not None else f"dagster.yaml in {base} places its storage"
-    # To open a store makes it.
-    if url is not None and (url != sqlite_url(base) or (base / DATABASE_NAME).is_file()):
+    if url is not None and not lacks_store(base, url):
         try:
             with closing(Store(url)) as store:
                 of_base = InstanceQueries(store)

@@ -38,6 +38,11 @@ def environment_of(home: str | Path) -> Environment | None:
     return msgspec.json.decode(contents, type=Environment)
 
 
+def environment_of_store(path: str | None) -> Environment | None:
+    """The environment whose build state is the SQLite file `path`; None for any other build state."""
+    return None if path is None else environment_of(os.path.dirname(path))
+
+
 def folder_of(base: Path, name: str) -> Path:
     """The folder of an environment."""
     return base.with_name(f"{base.name}.environments") / name

@@ -243,6 +243,11 @@ def sqlite_url(directory: Path) -> str:
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
 
+def lacks_store(home: Path, url: str) -> bool:
+    """Whether the url is that of the SQLite store in the home, and the file is not there: to open the store would make it."""
+    return url == sqlite_url(home) and not (home / DATABASE_NAME).is_file()
+
+
 def moves_events(home: Path) -> bool:
     """Whether dagster.yaml may place Dagster's events, and its dynamic partitions with them, outside the home. Raises `BadHome`."""
     return _configures_storage(home / "dagster.yaml", _STORAGE_SECTIONS | {"event_log_storage"})

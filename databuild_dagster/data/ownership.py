@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from databuild_dagster.data.environment import RECORDS, environment_of
+from databuild_dagster.data.environment import RECORDS, environment_of_store
 from databuild_dagster.data.home import DATABASE_NAME
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.wording import typed
@@ -83,8 +83,7 @@ class Ownership:
 
     def is_of_base(self, warehouse: Warehouse) -> bool:
         """Whether the store is that of an environment, which has a different root (rule 16.1)."""
-        path = self._store.path
-        environment = None if path is None else environment_of(os.path.dirname(path))
+        environment = environment_of_store(self._store.path)
         return environment is not None and warehouse.root != Warehouse(environment.root).root
 
     def check(self, warehouse: Warehouse) -> None:

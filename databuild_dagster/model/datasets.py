@@ -168,6 +168,12 @@ class DatasetSpec(msgspec.Struct, frozen=True):
         """The digest of its code, or `unknown`; None for a registration without code."""
         return (self.code.digest or UNKNOWN_CODE) if isinstance(self.code, CodeSpec) else None
 
+    def is_of_this_code(self, code_version: str | None, code: str | None) -> bool:
+        """Whether this code surely built an instance (rule 4.7). A code version of either decides alone; unknown code is no code."""
+        if self.code_version is not None or code_version is not None:
+            return self.code_version == code_version
+        return isinstance(self.code, CodeSpec) and self.code.digest is not None and self.code.digest == code
+
     def is_of_other_code(self, code_version: str | None, code: str | None) -> bool:
         """Whether other code built an instance, which has a code version and a digest of its code (rule 4.7).
 

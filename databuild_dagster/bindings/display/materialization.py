@@ -242,20 +242,22 @@ def report_live(
     instance: dg.DagsterInstance, dataset: DatasetSpec, ref: Ref, uuid: str, rows: int | None, description: str | None
 ) -> None:
     """Materialize a live ref in Dagster, without a run."""
-    partition = dagster_partition(dataset.partitions, partition_key_of(ref))
     engine = engine_for(instance)
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization(
-            asset_key=asset_key(asset_of(ref)),
-            partition=partition,
-            description=description,
-            metadata={
-                **page_metadata(engine, ref, uuid),
-                "databuild/instance": uuid,
-                "dagster/row_count": rows,
-            },
-            tags=version_tags(_version_of(engine, uuid), partition),
-        )
+    version = _version_of(engine, uuid)
+    instance.report_runless_asset_event(live_event(engine, dataset, ref, uuid, rows, description, version))
+
+
+def live_event(
+    engine: Engine, dataset: DatasetSpec, ref: Ref, uuid: str, rows: int | None, description: str | None, version: str
+) -> dg.AssetMaterialization:
+    """The materialization of a live ref without a run; `version` is its data version."""
+    partition = dagster_partition(dataset.partitions, partition_key_of(ref))
+    return dg.AssetMaterialization(
+        asset_key=asset_key(dataset.asset),
+        partition=partition,
+        description=description,
+        metadata={**page_metadata(engine, ref, uuid), "databuild/instance": uuid, "dagster/row_count": rows},
+        tags=version_tags(version, partition),
     )
 
 

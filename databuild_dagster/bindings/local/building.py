@@ -14,7 +14,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import msgspec
@@ -22,7 +21,7 @@ import msgspec
 from databuild_dagster.bindings.local.interrupts import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.bindings.local.result import Result, Screen
 from databuild_dagster.bindings.local.tally import Tally
-from databuild_dagster.data.environment import environment_of
+from databuild_dagster.data.environment import environment_of_store
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.set_aside import SetAside
@@ -370,7 +369,7 @@ def build_refs(
     """
     engine = workshop.engine
     # To import the providers costs a build of live refs a tenth of its time.
-    is_environment = engine.store.path is not None and environment_of(Path(engine.store.path).parent) is not None
+    is_environment = environment_of_store(engine.store.path) is not None
     for provide in rows(lambda feature: feature.provides) if is_environment else ():
         provide(engine, ())
     refs = [ref for want in command.wants for ref in want]

@@ -15,17 +15,15 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.adapter.dagster_private import DATA_VERSION_TAG
 from databuild_dagster.bindings.adapter.event_batches import MAX_EVENTS, report_materializations
-from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.display.materialization import page_metadata, version_tags
+from databuild_dagster.bindings.display.materialization import live_event
 from databuild_dagster.bindings.orchestration.duties import Duty, Place, Work
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
-from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.data.environment import environment_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, apart, steps
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Event, InstancesBorrowed, names_of
-from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 
@@ -93,18 +91,8 @@ def _materialize(instance: DagsterInstance, engine: Engine, ours: dict[str, Data
 
 
 def _event_of(engine: Engine, dataset: DatasetSpec, one: Canonical, version: str) -> dg.AssetMaterialization:
-    partition = dagster_partition(dataset.partitions, partition_key_of(one.ref))
-    return dg.AssetMaterialization(
-        asset_key=asset_key(dataset.asset),
-        partition=partition,
-        description="The instance of the base.",
-        metadata={
-            **page_metadata(engine, one.ref, one.uuid),
-            "databuild/instance": one.uuid,
-            "dagster/row_count": one.rows,
-        },
-        tags={**version_tags(version, partition), BORROWED_TAG: "true"},
-    )
+    event = live_event(engine, dataset, one.ref, str(one.uuid), one.rows, "The instance of the base.", version)
+    return event._replace(tags={**(event.tags or {}), BORROWED_TAG: "true"})
 
 
 def _unseen(instance: DagsterInstance, events: Sequence[dg.AssetMaterialization]) -> Iterable[dg.AssetMaterialization]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from databuild_dagster.data.environment import Environment, environment_of
-from databuild_dagster.data.home import DATABASE_NAME, sqlite_url, store_url_of_home
+from databuild_dagster.data.environment import Environment, environment_of_store
+from databuild_dagster.data.home import lacks_store, store_url_of_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.errors import BaseAway, BaseChanged, EnvironmentClosing, EnvironmentOver
 from databuild_dagster.features.environments.records import Opened, Opening, opened_in, opening_at
@@ -18,12 +18,10 @@ from databuild_dagster.model.events import DatasetRegistered, ManifestRemoved, n
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import one_line
+from databuild_dagster.model.wording import mid_sentence, one_line
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.errors import StoreAway, StoreSilent
-from databuild_dagster.store.log import Head
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.store.queries.instances import InstanceRows, TaintLink
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
@@ -77,8 +75,8 @@ class _BaseStore(Store):
         except BaseAway:
             raise
         except (StoreAway, StoreSilent) as error:
-            text = one_line(error.message).rstrip(".")
-            raise BaseAway(name=self._environment, url=self.url, why=text[:1].lower() + text[1:]) from error
+            why = mid_sentence(one_line(error.message).rstrip("."))
+            raise BaseAway(name=self._environment, url=self.url, why=why) from error
 
 
 class Base:
@@ -120,7 +118,7 @@ class Base:
     def _check_is_there(self) -> None:
         # To open a store makes it.
         home, before = Path(self._environment.base), self._environment.place
-        if self._url == sqlite_url(home) and not (home / DATABASE_NAME).is_file():
+        if lacks_store(home, self._url):
             is_elsewhere = before not in ("", self._url)
             why = f"DATABUILD_DB_URL does not name {before}" if is_elsewhere else f"no build state is in {home}"
             raise BaseAway(name=self._environment.name, url=self._url, why=why)
@@ -147,16 +145,8 @@ class Base:
             self._specs = found
         return self._specs
 
-    def news(self, names: Iterable[str], after_seq: int) -> tuple[Head, bool]:
-        """The end of the log, and true if an event of some types is after a seq."""
-        return self.queries.events.news(names, after_seq)
-
-    def taint_links(self, uuids: Iterable[str]) -> list[TaintLink]:
-        """The taints that each of `uuids` has, or had."""
-        return self.queries.instances.taint_links(uuids)
-
     def removals(self, uuids: Iterable[str]) -> list[ManifestRemoved]:
-        """The removals of the data of `uuids`, without those of other instances. Reads every removal, if there is one."""
+        """The removals of the data of the instances `uuids`, naming these instances alone. Reads every removal, if one is of them."""
         removed = self.queries.instances.removed(uuids)
         last = self.queries.events.head().seq
         events = self.queries.events.named(names_of(ManifestRemoved), 0, last) if removed else ()
@@ -171,14 +161,6 @@ class Base:
         uuids = [str(one.uuid) for one in found.values()]
         bad = self.queries.instances.taints_in_force(uuids).keys() | self.queries.instances.removed(uuids)
         return {ref: one for ref, one in found.items() if one.uuid not in bad and one.manifest_state != REMOVED}
-
-    def rows(self, uuids: Iterable[str]) -> dict[str, InstanceRows]:
-        """The facts about the rows of instances, by uuid; without those of other logs."""
-        return self.queries.instances.rows_of(uuids)
-
-    def inputs(self, uuids: Iterable[str]) -> dict[str, dict[Ref, str]]:
-        """By instance, the inputs from which it was built, by ref."""
-        return inputs_in(self.queries, uuids)
 
 
 def inputs_in(queries: Queries, uuids: Iterable[str]) -> dict[str, dict[Ref, str]]:
@@ -196,8 +178,7 @@ def base_of(engine: Engine) -> Base | None:
 
     Raises `BaseAway`, `BaseChanged`.
     """
-    path = engine.store.path
-    environment = None if path is None else environment_of(Path(path).parent)
+    environment = environment_of_store(engine.store.path)
     if environment is None:
         return None
     opening, revision = opening_at(engine.store)

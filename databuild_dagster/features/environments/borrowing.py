@@ -16,7 +16,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.ports import Provided
 from databuild_dagster.engine.why.code import changed_parts
-from databuild_dagster.features.environments.base import Base, base_of
+from databuild_dagster.features.environments.base import Base, base_of, inputs_in
 from databuild_dagster.features.environments.following import follow
 from databuild_dagster.features.environments.records import OPENING
 from databuild_dagster.model.commands import BorrowInstances
@@ -249,9 +249,11 @@ class _Looking:
         then = {ref: one for ref, one in then.items() if ref not in self.own}
         uuids = [str(one.uuid) for one in then.values()]
         had = {one.uuid for one in self._engine.queries.instances.named(uuids)}
-        self.inputs |= self._base.inputs(uuids)
+        self.inputs |= inputs_in(self._base.queries, uuids)
         used = [uuid for user in uuids for uuid in self.inputs.get(user, {}).values()]
-        self._rows |= self._base.rows({*uuids, *used, *filter(None, map(self._uuid_of, refs)), *self._held_of(refs)})
+        self._rows |= self._base.queries.instances.rows_of(
+            {*uuids, *used, *filter(None, map(self._uuid_of, refs)), *self._held_of(refs)}
+        )
         for ref in asked:
             if ref in then:
                 self.found[ref] = then[ref]

@@ -13,11 +13,10 @@ from databuild_dagster.cli.output import answer, count, emit, listing, table
 from databuild_dagster.cli.state import recorded_engine, the_instance
 from databuild_dagster.data.environment import ENVIRONMENT_VARIABLE, environment_of
 from databuild_dagster.data.home import (
-    DATABASE_NAME,
     BadHome,
     base_home,
     existing_home,
-    sqlite_url,
+    lacks_store,
     store_url_of_home,
 )
 from databuild_dagster.engine.engine import Engine
@@ -255,7 +254,7 @@ def _by_reason(refs: Mapping[Ref, str]) -> dict[str, list[str]]:
 
 
 def _environments(base: Path, so: str = "it has no environments") -> Environments:
-    if store_url_of_home(base) == sqlite_url(base) and not (base / DATABASE_NAME).exists():
+    if (url := store_url_of_home(base)) is not None and lacks_store(base, url):
         raise BadHome(f"There is no build state in {base}, so {so}.")
     return Environments(base, _engine)
 

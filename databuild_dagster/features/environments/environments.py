@@ -47,7 +47,7 @@ from databuild_dagster.features.environments.records import (
     close_in,
     close_unpinned_in,
     forget_in,
-    given_in,
+    given_uuids,
     open_in,
     opened_in,
     opening_of,
@@ -56,7 +56,7 @@ from databuild_dagster.features.environments.records import (
     record_opening,
     release_in,
 )
-from databuild_dagster.features.environments.views import EnvironmentFigures, EnvironmentView, figures_of, views_of
+from databuild_dagster.features.environments.views import EnvironmentFigures, EnvironmentView, views_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import EnvironmentMoved
 from databuild_dagster.model.refs import Ref, asset_of
@@ -100,7 +100,7 @@ class Environments:
         self.base, self._open = base, open_engine
 
     def opened(self) -> dict[str, Opened]:
-        """By name, also those of other hosts, and those of this home that the base has no record of."""
+        """The environments by name: of the records in the base, and of the homes beside it that the base has no record of."""
         with self._engine_of(self.base) as engine:
             found = opened_in(engine.store)
         for home in folder_of(self.base, "").glob("*/home"):
@@ -131,7 +131,7 @@ class Environments:
             raise EnvironmentClosing(name=name)
         with self._engine_of(self.base) as base, self._own_engine(opened) as own:
             if own is None:
-                raise NotOpened(name=name) if opened.host in ("", this_host()) else _elsewhere(opened)
+                raise NotOpened(name=name) if opened.is_of_this_host else _elsewhere(opened)
             yield base, own
 
     @contextmanager
@@ -140,6 +140,11 @@ class Environments:
         with self._engine_in(Path(opened.home)) as engine:
             opening = None if engine is None else opening_of(engine.store)
             yield engine if opening is not None and opening.id == opened.id else None
+
+    def _is_opened(self, opened: Opened) -> bool:
+        """Whether an environment was opened to its end, on this host."""
+        with self._own_engine(opened) as own:
+            return own is not None
 
     def _opening_in(self, home: Path) -> Opening | None:
         with self._engine_in(home) as engine:
@@ -156,7 +161,7 @@ class Environments:
 
     def is_elsewhere(self, opened: Opened) -> bool:
         """Whether an environment is on a different host."""
-        return opened.host not in ("", this_host()) and figures_of(opened) is None
+        return not opened.is_of_this_host and not self._is_opened(opened)
 
     def create(
         self, name: str, *, root: str | None = None, days: float = DEFAULT_DAYS, is_pinned: bool = True
@@ -193,7 +198,7 @@ class Environments:
                 raise _elsewhere(opened)
             elif opened.is_closing:
                 raise EnvironmentClosing(name=name)
-            elif not is_pinned or figures_of(opened) is not None or (root is not None and root != opened.root):
+            elif not is_pinned or self._is_opened(opened) or (root is not None and root != opened.root):
                 raise EnvironmentExists(name=name)
             # A store of an older version has no id.
             store_id, fingerprint = engine.store.identity().id or "", engine.queries.events.fingerprint(opened.pin)
@@ -346,7 +351,7 @@ def _is_seen(base: Engine, uuids: Sequence[str], pin: int) -> bool:
 
 def taken_files(base: Engine, own: Engine) -> frozenset[str]:
     """The folders and files of what an environment gave and its base took, as real paths. Raises `DatabuildError`."""
-    given = frozenset[str]().union(*given_in(own.store).values())
+    given = given_uuids(own.store)
     kept: set[str] = set()
     for one in base.queries.instances.named(given):
         if one.manifest_uri is None or one.manifest_state == REMOVED:

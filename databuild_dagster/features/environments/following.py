@@ -13,7 +13,7 @@ from typing import Final
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.base import Base
-from databuild_dagster.features.environments.records import given_in
+from databuild_dagster.features.environments.records import given_uuids
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import BaseFact, FollowBase
 from databuild_dagster.model.refs import Ref, derive_partition_uuid
@@ -44,7 +44,7 @@ def follow(engine: Engine, base: Base) -> None:
     """Record what happened in the base to instances of both logs, in one command."""
     # All that a process borrows was good at the pin, so nothing before the pin is news.
     looked = engine.memory.of((_Looked, base.pin), lambda: _Looked(base.pin))
-    there, has_news = base.news(_NEWS_THERE, looked.there)
+    there, has_news = base.queries.events.news(_NEWS_THERE, looked.there)
     here, has_borrowed = engine.queries.events.news(_NEWS_HERE, looked.here)
     if has_news or has_borrowed:
         _look(engine, base, None if looked.here == 0 else _named(engine, base, looked, there.seq, here.seq))
@@ -52,7 +52,7 @@ def follow(engine: Engine, base: Base) -> None:
 
 
 def _named(engine: Engine, base: Base, looked: _Looked, there: int, here: int) -> set[str]:
-    """The instances of the base that events since a look name, and those with the taints of these events."""
+    """The uuids of the instances that events since the last look name, and of the instances that have a taint of such an event."""
     uuids: set[str] = set()
     taints: set[str] = set()
     for event in base.queries.events.named(_NEWS_THERE, looked.there, there):
@@ -80,7 +80,7 @@ def _uuids_of(births: Iterable[e.Birth | e.Return]) -> Iterator[str]:
 def _look(engine: Engine, base: Base, named: set[str] | None) -> None:
     """Compare the instances of both logs, all or those among `named`."""
     shared = _shared(engine, named)
-    links_there = base.taint_links(shared)
+    links_there = base.queries.instances.taint_links(shared)
     links_here = engine.queries.instances.taint_links(shared) if links_there else []
     removals = base.removals(shared.keys() - engine.queries.instances.removed(shared))
     acting = {link.taint_id for link in links_there if link.is_in_force}
@@ -104,7 +104,7 @@ def _shared(engine: Engine, named: set[str] | None) -> dict[str, Ref]:
     if named is not None and not named:
         return {}
     instances = engine.queries.instances
-    given = frozenset[str]().union(*given_in(engine.store).values())
+    given = given_uuids(engine.store)
     if named is None:
         return {one.uuid: one.ref for one in instances.borrowed()} | {
             one.uuid: one.ref for one in instances.named(given)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from databuild_dagster.data.keepers import Keeper
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.features.environments.records import given_in, opened_in
+from databuild_dagster.features.environments.records import given_uuids, opened_in
 from databuild_dagster.store.removals import Removable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Given(Keeper):
         self._engine = engine
 
     def why_kept(self, found: Iterable[Removable]) -> dict[str, str]:
-        given = frozenset[str]().union(*given_in(self._engine.store).values())
+        given = given_uuids(self._engine.store)
         return {one.uuid: "it was given to the base of the environment" for one in found if one.uuid in given}
 
 

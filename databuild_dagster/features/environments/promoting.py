@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from databuild_dagster.data.environment import RECORDS
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.environments.base import base_of, inputs_in
@@ -19,11 +20,11 @@ from databuild_dagster.features.environments.borrowing import birth_of
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.errors import NothingBuilt, TooManyToPromote
 from databuild_dagster.features.environments.records import (
-    PREFIX,
     Opened,
     earlier_pins,
     give,
     given_in,
+    given_uuids,
     opened_in,
     revision_of,
     take_back,
@@ -92,7 +93,7 @@ def promote(
         look = _Look(own, refs)
         command = PromoteInstances(
             environment=name,
-            opening=PREFIX + name,
+            opening=RECORDS + name,
             revision=revision_of(base.store, name),
             # A killed `env refresh` has moved the pin of the base alone.
             pin=seen.pin,
@@ -165,7 +166,7 @@ def _selected(own: Engine, name: str, names: Sequence[Ref]) -> list[Ref]:
     """The refs of assets and refs, inputs before what was built from them. Raises `NothingBuilt`, `TooManyToPromote`."""
     built = own.queries.instances.refs_built()
     # The base has its own of what it took and what was tainted since.
-    given = frozenset[str]().union(*given_in(own.store).values())
+    given = given_uuids(own.store)
     seen = own.queries.canonical.of(built)
     built = [ref for ref in built if seen[ref].state is InstanceState.LIVE or seen[ref].uuid not in given]
     wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, "*")}

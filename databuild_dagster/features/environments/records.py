@@ -16,12 +16,11 @@ from databuild_dagster.model.commands import InvokeMeta
 from databuild_dagster.model.events import InstancesPromoted
 from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists, revision_is, value_is
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.store.backends.sqlite import this_host
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
-#: Prefix of the keys in the log of a base.
-PREFIX: Final = RECORDS
 #: The key in the log of an environment.
 OPENING: Final = "environment"
 #: Prefix of the keys, in the log of an environment, of the instances that it gave to its base (rule 16.11).
@@ -50,6 +49,11 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Pins from before, whose data the base keeps too (rule 16.9).
     earlier: tuple[int, ...] = ()
 
+    @property
+    def is_of_this_host(self) -> bool:
+        """Whether the home of the environment is on this host, as far as the record says."""
+        return self.host in ("", this_host())
+
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """The base and the pin, in the log of an environment."""
@@ -74,7 +78,7 @@ def opened_in(store: Store) -> dict[str, Opened]:
 
 def _entries(store: Store) -> list[tuple[Opened, int]]:
     """The environments of a base, each with the revision of its key."""
-    entries = MetaQueries(store).prefix(PREFIX).entries
+    entries = MetaQueries(store).prefix(RECORDS).entries
     found = [(entry, msgspec.json.decode(entry.value, type=Opened)) for entry in entries if entry.value is not None]
     return [
         (opened if opened.pin else msgspec.structs.replace(opened, pin=entry.revision), entry.revision)
@@ -84,14 +88,14 @@ def _entries(store: Store) -> list[tuple[Opened, int]]:
 
 def open_in(engine: Engine, opened: Opened) -> None:
     """Record an environment in its base, unless its name is in use."""
-    key = PREFIX + opened.name
+    key = RECORDS + opened.name
     _invoke(engine, iif(not_exists(key), do(Put(key, msgspec.json.encode(opened)))))
 
 
 def close_in(engine: Engine, opened: Opened) -> None:
     """Record in the base that an environment is being removed."""
     closing = msgspec.structs.replace(opened, is_closing=True)
-    _invoke(engine, do(Put(PREFIX + opened.name, msgspec.json.encode(closing))))
+    _invoke(engine, do(Put(RECORDS + opened.name, msgspec.json.encode(closing))))
 
 
 def pin_again_in(engine: Engine, name: str) -> Opened | None:
@@ -115,7 +119,7 @@ def _replace(engine: Engine, opened: Opened, by: Opened) -> None:
     """Replace the record of an environment if it is as it was read."""
     for found, revision in _entries(engine.store):
         if found == opened != by:
-            key = PREFIX + opened.name
+            key = RECORDS + opened.name
             _invoke(engine, iif(revision_is(key, "eq", revision), do(Put(key, msgspec.json.encode(by)))))
 
 
@@ -128,7 +132,7 @@ def close_unpinned_in(own: Engine, opening: Opening) -> None:
 
 def forget_in(engine: Engine, name: str) -> None:
     """Record in the base that an environment is gone; its name is free."""
-    _invoke(engine, do(Remove(PREFIX + name)))
+    _invoke(engine, do(Remove(RECORDS + name)))
 
 
 def opening_of(store: Store) -> Opening | None:
@@ -156,25 +160,21 @@ def record_opening(engine: Engine, opening: Opening, before: Opening | None = No
 
 def pins_with(store: Store, opening: Opening) -> tuple[tuple[int, int], ...]:
     """The pins from before an opening, and its own."""
-    (entry,) = MetaQueries(store).get_all([OPENING]).entries
-    return (*opening.pins, (entry.revision, opening.pin))
+    return (*opening.pins, (opening_at(store)[1], opening.pin))
 
 
 def earlier_pins(store: Store, seqs: Mapping[Ref, int]) -> dict[Ref, int]:
     """By ref, the pin at an event of an environment, if it is not the present pin; 0 for a pin that is not known."""
-    (entry,) = MetaQueries(store).get_all([OPENING]).entries
-    opening = opening_of(store)
+    opening, revision = opening_at(store)
     pins = () if opening is None else opening.pins
     return {
-        ref: max((pin for begun, pin in pins if begun < seq), default=0)
-        for ref, seq in seqs.items()
-        if seq < entry.revision
+        ref: max((pin for begun, pin in pins if begun < seq), default=0) for ref, seq in seqs.items() if seq < revision
     }
 
 
 def revision_of(store: Store, name: str) -> int:
     """The revision of the opening of an environment in its base: its closing changes it."""
-    return MetaQueries(store).get_all([PREFIX + name]).entries[0].revision
+    return MetaQueries(store).get_all([RECORDS + name]).entries[0].revision
 
 
 def given_in(store: Store) -> dict[str, frozenset[str]]:
@@ -182,6 +182,11 @@ def given_in(store: Store) -> dict[str, frozenset[str]]:
     entries = MetaQueries(store).prefix(GIVEN).entries
     decode = msgspec.json.Decoder(frozenset[str]).decode
     return {entry.key.removeprefix(GIVEN): decode(entry.value) for entry in entries if entry.value is not None}
+
+
+def given_uuids(store: Store) -> frozenset[str]:
+    """The uuids of all that an environment gave to its base."""
+    return frozenset[str]().union(*given_in(store).values())
 
 
 def give(engine: Engine, command_id: str, uuids: Iterable[str]) -> None:

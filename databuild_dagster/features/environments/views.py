@@ -14,7 +14,6 @@ from databuild_dagster.data.environment import environment_of
 from databuild_dagster.data.home import DATABASE_NAME, sqlite_url
 from databuild_dagster.features.environments.records import Opened, opening_of
 from databuild_dagster.model.records import Column, Time, time_of
-from databuild_dagster.store.backends.sqlite import this_host
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
@@ -97,7 +96,7 @@ def views_of(
 def _view_of(opened: Opened, pinned_at: float | None, now: float, figures: EnvironmentFigures) -> EnvironmentView:
     try:
         found = figures.of(opened)
-        is_opening = found is None and opened.host in ("", this_host())
+        is_opening = found is None and opened.is_of_this_host
     except StoreUnusable:
         # A broken environment hides no other.
         found, is_opening = None, False

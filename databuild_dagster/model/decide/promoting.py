@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import errors
 from databuild_dagster.model import events as e
-from databuild_dagster.model.datasets import CodeSpec, DatasetSpec, TableFormat, TableSpec
+from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.decide.borrowing import check_opening
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.decide.job_runs import check_manifest
@@ -38,13 +38,6 @@ def promote_instances(command: c.PromoteInstances, deciding: Deciding) -> list[e
             returns=tuple(e.Return(one.job_run_id, one.ref, one.manifest) for one in returned if one.manifest),
         )
     ]
-
-
-def _is_code_of(spec: DatasetSpec, birth: e.Birth) -> bool:
-    """Whether the registered code built an instance; code that is not known is no code (rule 4.7)."""
-    if spec.code_version is not None or birth.code_version is not None:
-        return spec.code_version == birth.code_version
-    return isinstance(spec.code, CodeSpec) and spec.code.digest is not None and spec.code.digest == birth.code
 
 
 def _in_words(ref: RefRow) -> str:
@@ -134,7 +127,7 @@ class _Promoting:
         if spec is None:
             yield "the base has no such asset"
             return
-        if not self._command.ahead and not _is_code_of(spec, birth):
+        if not self._command.ahead and not spec.is_of_this_code(birth.code_version, birth.code):
             yield "its code is not the code that the base has registered by a tick or a build"
         if (here := self._command.datasets.get(spec.asset)) is not None:
             if here.partitions != spec.partitions:

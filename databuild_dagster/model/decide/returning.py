@@ -116,12 +116,7 @@ class _Returning:
         }
 
     def _is_of_code(self, spec: DatasetSpec | None, instance: InstanceRow) -> bool:
-        """A code version of either decides alone, as everywhere (rule 4.7)."""
-        if spec is None or not isinstance(spec.code, CodeSpec):
-            return False
-        if spec.code_version is not None or instance.code_version is not None:
-            return spec.code_version == instance.code_version
-        return spec.code.digest is not None and spec.code.digest == self.builders[instance.job_run_id].code
+        return spec is not None and spec.is_of_this_code(instance.code_version, self.builders[instance.job_run_id].code)
 
     def _chosen(self, ref: Ref, of_code: list[InstanceRow]) -> InstanceRow | None:
         """The newest instance of the present code and inputs whose data is there; None if there is none, or a doubt."""

@@ -277,7 +277,7 @@ def test_a_later_look_reads_what_new_events_name(shop: Shop, branch: World) -> N
     assert branch.state("report@x") is TAINTED
 
 
-def test_an_instance_that_the_base_took_back_is_live_here_too(shop: Shop) -> None:
+def test_what_fresh_set_aside_in_the_base_and_took_back_is_live_here_too(shop: Shop) -> None:
     code = replace(coded("clean", "raw", code="1"), code_version="1", deterministic=True)
     register(shop.base, code)
     branch = shop.branch(code)
@@ -286,6 +286,8 @@ def test_an_instance_that_the_base_took_back_is_live_here_too(shop: Shop) -> Non
     shop.base.handle(CreateWants(wants=((Ref("clean@x"),),), fresh=True))
     borrow(branch)
     assert branch.state("clean@x") is TAINTED
+    (link,) = branch.queries.instances.taint_links([branch.uuid("clean@x")])
+    assert link.of_code, "a taint by other code is one by other code here"
     register(shop.base, code)
 
     returning.provide(shop.base.engine, [Ref("clean@x")])
@@ -293,21 +295,6 @@ def test_an_instance_that_the_base_took_back_is_live_here_too(shop: Shop) -> Non
 
     assert shop.base.state("clean@x") is LIVE
     assert branch.state("clean@x") is LIVE
-
-
-def test_a_taint_by_other_code_is_one_by_other_code_here(shop: Shop) -> None:
-    code = replace(coded("clean", "raw", code="1"), code_version="1", deterministic=True)
-    register(shop.base, code)
-    branch = shop.branch(code)
-    borrow(branch, "clean@x")
-    register(shop.base, replace(code, code_version="2"))
-    shop.base.handle(CreateWants(wants=((Ref("clean@x"),),), fresh=True))
-
-    borrow(branch)
-
-    assert branch.state("clean@x") is TAINTED
-    (link,) = branch.queries.instances.taint_links([branch.uuid("clean@x")])
-    assert link.of_code
 
 
 def test_a_taint_of_what_the_base_took_reaches_its_environment(shop: Shop) -> None:
