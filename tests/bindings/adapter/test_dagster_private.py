@@ -68,6 +68,7 @@ from dagster._core.execution import compute_logs
 from databuild_dagster.bindings.adapter.dagster_private import shield_log_tails
 shield_log_tails()
 with compute_logs.tail_to_stream(sys.argv[1], sys.stdout):
+    print("watched", file=sys.stderr, flush=True)
     time.sleep(1_000)
 """
 
@@ -76,8 +77,12 @@ with compute_logs.tail_to_stream(sys.argv[1], sys.stdout):
 def test_a_process_that_prints_ends_with_the_process_that_builds_and_nobody_waits_for(tmp_path: Path) -> None:
     printed = tmp_path / "output"
     printed.write_text("a line\n")
-    with subprocess.Popen([sys.executable, "-c", BUILDING, str(printed)], stdout=subprocess.PIPE) as building:
+    command = [sys.executable, "-c", BUILDING, str(printed)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as building:
         assert building.stdout is not None
+        assert building.stderr is not None
+        # The process that prints starts before its watch: the line alone would not show that there is one.
+        assert building.stderr.readline() == b"watched\n"
         assert building.stdout.readline() == b"a line\n"
 
         building.kill()
