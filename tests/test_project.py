@@ -131,7 +131,7 @@ def test_the_budget_of_each_part_is_in_the_docs():
     budget = {target: float(minutes) for target, minutes in rows}
 
     assert budget == {part.target: part.processor_minutes for part in (MISSION, *PARTS)}
-    assert round(sum(budget.values()), 1) <= 59
+    assert round(sum(budget.values()), 1) <= 72
 
 
 def test_the_year_has_336_776_flights_and_january_27_004():

@@ -2,8 +2,8 @@
 
 Parts that need Spark run one after the other, and beside them the parts that need none. Each line of output begins with the
 name of its part. At the end stand the minutes and processor minutes of each part; docs/testing.md has their budget. What the
-failed parts said last stands below them: who reads a long log reads its end. Exit 1 if a part failed; the other parts have run
-all the same.
+failed parts said last stands below them, and each test that was run once more: who reads a long log reads its end. Exit 1 if a
+part failed; the other parts have run all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -47,8 +47,8 @@ MISSION: Final = Part("test", True, 2.5)
 #: In the order in which they run; of each kind, the part whose faults are most frequent is first.
 PARTS: Final = (
     Part("check", False, 0.4),
-    Part("test-suite", True, 24.5),
-    Part("mutations", False, 14.5),
+    Part("test-suite", True, 28.5),
+    Part("mutations", False, 23.5),
     Part("test-simulation", False, 1.8),
     Part("site", False, 0.3),
     Part("test-engines", False, 0.4),
@@ -69,6 +69,8 @@ class Outcome:
     processor_seconds: float
     #: What tells why a failed part failed.
     reasons: Sequence[str] = ()
+    #: Tests that were run once more, because they failed.
+    repeated: Sequence[str] = ()
 
 
 def run_part(part: Part) -> Outcome:
@@ -87,28 +89,38 @@ def run_part(part: Part) -> Outcome:
     )
     os.close(writing)
     assert counted.stdout is not None
-    failures: list[str] = []
-    last: deque[str] = deque(maxlen=MAX_REPEATED)
-    printing = threading.Thread(target=_print_lines, args=(part, counted.stdout, failures, last), daemon=True)
+    said = _Said()
+    printing = threading.Thread(target=_print_lines, args=(part, counted.stdout, said), daemon=True)
     printing.start()
     exit_code = counted.wait()
     # A server that a failed test left has the output open without end.
     printing.join(LAST_LINES_SECONDS)
     with os.fdopen(reading) as pipe:
         processor_seconds = float(pipe.read() or "nan")
-    reasons = (failures[-MAX_REPEATED:] or list(last)) if exit_code else []
-    outcome = Outcome(part, exit_code, time.monotonic() - began, processor_seconds, reasons)
+    reasons = (said.failures[-MAX_REPEATED:] or list(said.last)) if exit_code else []
+    outcome = Outcome(part, exit_code, time.monotonic() - began, processor_seconds, reasons, said.repeated)
     print(f"{part.target:15} | {_row(outcome)}", flush=True)
     return outcome
 
 
-def _print_lines(part: Part, lines: IO[str], failures: list[str], last: deque[str]) -> None:
+@dataclass(frozen=True)
+class _Said:
+    """The lines of a part's output that its end repeats."""
+
+    failures: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REPEATED))
+
+
+def _print_lines(part: Part, lines: IO[str], said: _Said) -> None:
     for line in lines:
         print(f"{part.target:15} | {line}", end="", flush=True)
         if line.startswith(("FAILED ", "ERROR ")):
-            failures.append(line.rstrip()[:MAX_CHARACTERS])
+            said.failures.append(line.rstrip()[:MAX_CHARACTERS])
+        elif line.startswith("RERUN "):
+            said.repeated.append(line.rstrip()[:MAX_CHARACTERS])
         elif line.strip():
-            last.append(line.rstrip()[:MAX_CHARACTERS])
+            said.last.append(line.rstrip()[:MAX_CHARACTERS])
 
 
 def count(target: str, writing: int) -> int:
@@ -159,7 +171,7 @@ def main() -> int:
     failed = [outcome.part.target for outcome in outcomes if outcome.exit_code]
     print(f"{total:.1f} processor minutes; " + (f"FAILED: {', '.join(failed)}" if failed else "all parts passed"))
     for outcome in outcomes:
-        for reason in outcome.reasons:
+        for reason in (*outcome.repeated, *outcome.reasons):
             print(f"{outcome.part.target}: {reason}", flush=True)
     return 1 if failed or len(outcomes) < len(chosen) else 0
 

@@ -51,6 +51,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     for terminal in _terminals if report.failed else ():
         # A run that is stopped, by CI's time for example, has no end that could name its failures.
         terminal.write_line(f"\nFAILED at {report.when}: {report.nodeid}", red=True)
+    for terminal in _terminals if report.outcome == "rerun" else ():
+        terminal.write_line(f"\nFAILED at {report.when}, and is run once more: {report.nodeid}", yellow=True)
+        # Only the failures of the last run are printed at the end.
+        terminal.write_line(report.longreprtext)
 
 
 def _record(file: Path, report: pytest.TestReport) -> None:
