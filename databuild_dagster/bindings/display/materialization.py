@@ -24,6 +24,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     get_input_event_pointer_tag,
     get_tags_from_multi_partition_key,
 )
+from databuild_dagster.bindings.adapter.event_batches import report_materializations
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
 from databuild_dagster.bindings.declare.settings import shown_of
@@ -238,27 +239,67 @@ def event_of(engine: Engine, ref: Ref, partition: str | None, served: Served) ->
     }
 
 
-def report_live(
-    instance: dg.DagsterInstance, dataset: DatasetSpec, ref: Ref, uuid: str, rows: int | None, description: str | None
-) -> None:
-    """Materialize a live ref in Dagster, without a run."""
-    engine = engine_for(instance)
-    version = _version_of(engine, uuid)
-    instance.report_runless_asset_event(live_event(engine, dataset, ref, uuid, rows, description, version))
+class LiveRef(NamedTuple):
+    """A ref that became live without a step of Dagster, and why."""
+
+    ref: Ref
+    uuid: str
+    rows: int | None
+    why: str | None
 
 
-def live_event(
-    engine: Engine, dataset: DatasetSpec, ref: Ref, uuid: str, rows: int | None, description: str | None, version: str
-) -> dg.AssetMaterialization:
-    """The materialization of a live ref without a run; `version` is its data version."""
-    partition = dagster_partition(dataset.partitions, partition_key_of(ref))
-    return dg.AssetMaterialization(
-        asset_key=asset_key(dataset.asset),
-        partition=partition,
-        description=description,
-        metadata={**page_metadata(engine, ref, uuid), "databuild/instance": uuid, "dagster/row_count": rows},
-        tags=version_tags(version, partition),
-    )
+def report_live(instance: dg.DagsterInstance, datasets: Iterable[DatasetSpec], live: Sequence[LiveRef]) -> None:
+    """Materialize live refs of `datasets` in Dagster, without a run and in batches."""
+    report_materializations(instance, live_events(engine_for(instance), datasets, live))
+
+
+def live_events(
+    engine: Engine, datasets: Iterable[DatasetSpec], live: Sequence[LiveRef], **tags: str
+) -> list[dg.AssetMaterialization]:
+    """The materializations of live refs of `datasets` without a run, each with these tags, too."""
+    specs = {dataset.asset: dataset for dataset in datasets}
+    first = engine.queries.instances.first_with_rows(one.uuid for one in live)
+    events = []
+    for ref, uuid, rows, why in live:
+        partition = dagster_partition(specs[asset_of(ref)].partitions, partition_key_of(ref))
+        metadata = {**page_metadata(engine, ref, uuid), "databuild/instance": uuid, "dagster/row_count": rows}
+        events.append(
+            dg.AssetMaterialization(
+                asset_key=asset_key(asset_of(ref)),
+                partition=partition,
+                description=why,
+                metadata=metadata,
+                tags={**version_tags(first.get(uuid, uuid), partition), **tags},
+            )
+        )
+    return events
+
+
+def unseen(instance: dg.DagsterInstance, events: Iterable[dg.AssetMaterialization]) -> list[dg.AssetMaterialization]:
+    """The events without those whose data version is that of the newest materialization in Dagster."""
+    by_asset: dict[dg.AssetKey, list[dg.AssetMaterialization]] = {}
+    for event in events:
+        by_asset.setdefault(event.asset_key, []).append(event)
+    newest = {key: _newest_versions(instance, key, of_asset) for key, of_asset in by_asset.items()}
+    return [
+        event
+        for key, of_asset in by_asset.items()
+        for event in of_asset
+        if newest[key].get(event.partition) != (event.tags or {})[DATA_VERSION_TAG]
+    ]
+
+
+def _newest_versions(
+    instance: dg.DagsterInstance, key: dg.AssetKey, events: Sequence[dg.AssetMaterialization]
+) -> dict[str | None, str | None]:
+    partitions = [event.partition for event in events if event.partition is not None]
+    if partitions:
+        kind = dg.DagsterEventType.ASSET_MATERIALIZATION
+        tags = instance.event_log_storage.get_latest_tags_by_partition(key, kind, [DATA_VERSION_TAG], partitions)
+        return {partition: of_one.get(DATA_VERSION_TAG) for partition, of_one in tags.items()}
+    last = instance.get_latest_materialization_event(key)
+    shown = None if last is None else last.asset_materialization
+    return {None: None if shown is None else (shown.tags or {}).get(DATA_VERSION_TAG)}
 
 
 def shown_keys(instance: dg.DagsterInstance, asset: str, keys: Iterable[str | None]) -> set[str | None]:

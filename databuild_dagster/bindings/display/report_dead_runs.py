@@ -12,7 +12,7 @@ from dagster import AssetRecordsFilter, DagsterEventType, DagsterInstance, Dagst
 
 from databuild_dagster.bindings.adapter import run_tags
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.display.materialization import report_live
+from databuild_dagster.bindings.display.materialization import LiveRef, report_live
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
@@ -113,7 +113,7 @@ def _materialize(instance: DagsterInstance, engine: Engine, built: dict[Ref, str
         if is_reported(instance, ref, partition, canonical.uuid):
             continue
         why = "Built by a Dagster run whose process died before it reported it."
-        report_live(instance, dataset, ref, canonical.uuid, canonical.rows or 0, why)
+        report_live(instance, [dataset], [LiveRef(ref, canonical.uuid, canonical.rows or 0, why)])
         reported.append(ref)
     return reported
 

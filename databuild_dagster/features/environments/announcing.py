@@ -5,17 +5,14 @@ process that dies between a batch and its cursor repeats the batch: what Dagster
 """
 
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Final
 
-import dagster as dg
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.adapter.dagster_private import DATA_VERSION_TAG
 from databuild_dagster.bindings.adapter.event_batches import MAX_EVENTS, report_materializations
-from databuild_dagster.bindings.display.materialization import live_event
+from databuild_dagster.bindings.display.materialization import LiveRef, live_events, unseen
 from databuild_dagster.bindings.orchestration.duties import Duty, Place, Work
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
 from databuild_dagster.data.environment import environment_of
@@ -25,7 +22,6 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Event, InstancesBorrowed, names_of
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries.canonical import Canonical
 
 #: The tag of such a materialization.
 BORROWED_TAG: Final = "databuild/borrowed"
@@ -80,34 +76,10 @@ def _materialize(instance: DagsterInstance, engine: Engine, ours: dict[str, Data
     """Dagster shows more of refs whose instance was replaced or tainted since."""
     canonical = engine.queries.canonical.of(refs)
     live = {str(one.uuid): one for one in canonical.values() if one.state is InstanceState.LIVE}
-    borrowed = [live[uuid] for uuid in engine.queries.instances.borrowed_of(live)]
-    first = engine.queries.instances.first_with_rows(live)
-    by_asset: dict[str, list[dg.AssetMaterialization]] = defaultdict(list)
-    for one in sorted(borrowed, key=lambda one: one.ref):
-        version = first.get(str(one.uuid), str(one.uuid))
-        by_asset[asset_of(one.ref)].append(_event_of(engine, ours[asset_of(one.ref)], one, version))
-    unseen = [event for events in by_asset.values() for event in _unseen(instance, events)]
-    report_materializations(instance, unseen)
-
-
-def _event_of(engine: Engine, dataset: DatasetSpec, one: Canonical, version: str) -> dg.AssetMaterialization:
-    event = live_event(engine, dataset, one.ref, str(one.uuid), one.rows, "The instance of the base.", version)
-    return event._replace(tags={**(event.tags or {}), BORROWED_TAG: "true"})
-
-
-def _unseen(instance: DagsterInstance, events: Sequence[dg.AssetMaterialization]) -> Iterable[dg.AssetMaterialization]:
-    """The events of an asset without those whose data version Dagster has already as its newest."""
-    key, log = events[0].asset_key, instance.event_log_storage
-    partitions = [event.partition for event in events if event.partition is not None]
-    versions: dict[str | None, str | None] = {}
-    if partitions:
-        kind = dg.DagsterEventType.ASSET_MATERIALIZATION
-        tags = log.get_latest_tags_by_partition(key, kind, [DATA_VERSION_TAG], partitions)
-        versions = {partition: of_one.get(DATA_VERSION_TAG) for partition, of_one in tags.items()}
-    elif (last := instance.get_latest_materialization_event(key)) is not None:
-        materialization = last.asset_materialization
-        versions[None] = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization is not None else None
-    return [event for event in events if versions.get(event.partition) != (event.tags or {})[DATA_VERSION_TAG]]
+    borrowed = sorted((live[uuid] for uuid in engine.queries.instances.borrowed_of(live)), key=lambda one: one.ref)
+    shown = [LiveRef(one.ref, str(one.uuid), one.rows, "The instance of the base.") for one in borrowed]
+    events = live_events(engine, ours.values(), shown, **{BORROWED_TAG: "true"})
+    report_materializations(instance, unseen(instance, events))
 
 
 def _in_tick(work: Work) -> None:

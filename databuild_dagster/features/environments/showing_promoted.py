@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from databuild_dagster.calls.answers import refresh_copies
 from databuild_dagster.features.environments.promoting import Promotion
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 
 if TYPE_CHECKING:
@@ -22,19 +22,22 @@ def announce(done: Promotion, open_instance: Callable[[], DagsterInstance]) -> N
     refs = [*(move.ref for move in done.moved), *done.there]
     if not refs:
         return
-    from databuild_dagster.bindings.display.materialization import report_live
-    from databuild_dagster.bindings.display.report_dead_runs import is_reported
+    from databuild_dagster.bindings.adapter.event_batches import report_materializations
+    from databuild_dagster.bindings.display.materialization import LiveRef, live_events, unseen
     from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-    from databuild_dagster.bindings.registry.registration import dagster_partition
 
     instance = open_instance()
     engine = engine_for(instance)
     datasets = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
     why = f"Built in the environment {done.environment}, and promoted."
-    for ref, one in engine.queries.canonical.of(refs).items():
-        dataset = datasets.get(asset_of(ref))
-        if dataset is None or one.uuid is None or one.state is not InstanceState.LIVE:
-            continue
-        if not is_reported(instance, ref, dagster_partition(dataset.partitions, partition_key_of(ref)), one.uuid):
-            report_live(instance, dataset, ref, one.uuid, one.rows or 0, why)
+    live = [
+        LiveRef(ref, one.uuid, one.rows, why)
+        for ref, one in engine.queries.canonical.of(refs).items()
+        if asset_of(ref) in datasets and one.uuid is not None and one.state is InstanceState.LIVE
+    ]
+    # What an earlier promotion moved is shown already, if that one was not killed before it showed it.
+    moved = {move.ref for move in done.moved}
+    there = live_events(engine, datasets.values(), [one for one in live if one.ref not in moved])
+    now = live_events(engine, datasets.values(), [one for one in live if one.ref in moved])
+    report_materializations(instance, [*now, *unseen(instance, there)])
     refresh_copies(engine, refs, lambda: warehouse_of(instance), lambda: instance)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import dagster as dg
 import msgspec
 
-from databuild_dagster.bindings.display.materialization import report_live
+from databuild_dagster.bindings.display.materialization import LiveRef, report_live
 from databuild_dagster.bindings.registry.catalog import windows_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.bindings.registry.registration import partitions_from
@@ -148,7 +148,7 @@ class Relocator:
         )
         seen = {move.to: canonical[move.to].uuid}
         self.engine.handle(ArriveLots(arrivals=(arrival,), seen=seen), actor=this_user())
-        report_live(self.instance, self.dataset, move.to, uuid, new.rows, new.comment)
+        report_live(self.instance, [self.dataset], [LiveRef(move.to, uuid, new.rows, new.comment)])
 
 
 def _is_left_out(one: Canonical, gone: frozenset[str | None], moved: set[str]) -> bool:

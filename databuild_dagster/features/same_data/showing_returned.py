@@ -6,7 +6,7 @@ from typing import Final
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.display.materialization import report_live
+from databuild_dagster.bindings.display.materialization import LiveRef, report_live
 from databuild_dagster.bindings.orchestration.duties import Duty, Place, Work
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
 from databuild_dagster.engine.follower import Cursor, LogFollower, apart
@@ -17,6 +17,7 @@ from databuild_dagster.model.states import InstanceState
 
 #: Seconds of the work at the end of a build; the next tick goes on.
 END_SECONDS: Final = 30.0
+_WHY: Final = "An earlier instance, whose code and inputs are equal, came back in place of a build."
 
 
 def _in_tick(work: Work) -> None:
@@ -54,11 +55,13 @@ def show_returned(
                 return False
             returned = {one.ref: one for one in event.fact.returns if asset_of(one.ref) in ours}
             canonical = engine.queries.canonical.of(list(returned)) if returned else {}
-            for ref, one in returned.items():
-                uuid = derive_partition_uuid(one.job_run_id, ref)
-                if canonical[ref].uuid == uuid and canonical[ref].state is InstanceState.LIVE:
-                    why = "An earlier instance, whose code and inputs are equal, came back in place of a build."
-                    report_live(instance, ours[asset_of(ref)], ref, uuid, one.manifest.rows, why)
+            uuids = {ref: derive_partition_uuid(one.job_run_id, ref) for ref, one in returned.items()}
+            live = [
+                LiveRef(ref, uuid, returned[ref].manifest.rows, _WHY)
+                for ref, uuid in uuids.items()
+                if canonical[ref].uuid == uuid and canonical[ref].state is InstanceState.LIVE
+            ]
+            report_live(instance, ours.values(), live)
             follower.keep(Cursor(event.seq))
         cursor = Cursor(last_seq)
         follower.keep(cursor)

@@ -17,7 +17,7 @@ from unicodedata import category
 import msgspec
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.display.materialization import report_live, shown_keys
+from databuild_dagster.bindings.display.materialization import LiveRef, report_live, shown_keys
 from databuild_dagster.bindings.reading.frames import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
@@ -366,12 +366,14 @@ class Recorder:
         now = {one.ref: one for one in outside}
         unseen = self.not_shown(live_before)
         left_out = self.engine.queries.canonical.of(unseen)
+        live = []
         for ref in [*now, *unseen]:
             uuid = uuids.get(ref) or left_out[ref].uuid
             assert uuid is not None, "it is live"
             origin = now[ref].origin if ref in now else left_out[ref].origin
             rows = now[ref].rows if ref in now else left_out[ref].rows
-            report_live(self.instance, self.dataset, ref, uuid, rows, origin)
+            live.append(LiveRef(ref, uuid, rows, origin))
+        report_live(self.instance, [self.dataset], live)
 
     def not_shown(self, refs: Sequence[Ref]) -> list[Ref]:
         """The refs without any materialization in Dagster."""
