@@ -24,6 +24,7 @@ from databuild_dagster.data.ownership import (
 )
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone, this_user
+from databuild_dagster.engine.orchestrator_notes import has_orchestrator
 from databuild_dagster.features.environments.base import base_of
 from databuild_dagster.features.environments.borrowing import borrow_again
 from databuild_dagster.features.environments.errors import (
@@ -482,7 +483,10 @@ def _check_is_base(engine: Engine, own: Engine, environment: Environment, opened
 
 
 def _check_is_idle(engine: Engine, name: str) -> None:
-    """Raises `InUse` while a process builds in the environment."""
+    """Raises `InUse` while a process builds in the environment, or an orchestrator would."""
     for launch in engine.queries.launches.open():
         if launch.holder is not None and not surely_gone(launch.holder):
-            raise InUse(name=name, holder=in_words(launch.holder), job=launch.job)
+            raise InUse(name=name, what=f"{in_words(launch.holder)} builds {launch.job} in it")
+    for location in sorted({spec.location for spec in engine.queries.datasets.all().values()}):
+        if has_orchestrator(engine, location):
+            raise InUse(name=name, what=f"the orchestrator of location {location!r} ticks in it (`databuild dev`)")

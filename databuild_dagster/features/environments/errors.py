@@ -59,9 +59,9 @@ class NotOpened(Refused):
 
 
 class InUse(Refused):
-    """The environment {name} cannot be removed while {holder} builds {job} in it."""
+    """The environment {name} cannot be removed while {what}."""
 
-    hint = "Wait for its end, or stop that process, then repeat the command."
+    hint = "Wait for its end, or stop it, then repeat the command."
 
 
 class BaseAway(StoreAway):

@@ -17,6 +17,8 @@ from databuild_dagster.data.home import DATABASE_NAME, warehouse_of_home
 from databuild_dagster.data.ownership import MARKER_NAME, Ownership, RootOfAnother, plan_take_over
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.orchestrator_notes import RESTART_SECONDS, note_tick
+from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.features.environments import errors
 from databuild_dagster.features.environments.borrowing import provide
 from databuild_dagster.features.environments.environments import Environments
@@ -244,6 +246,19 @@ def test_an_environment_in_which_a_process_builds_is_not_removed(shop: Shop) -> 
         shop.environments.drop("branch")
 
     assert not shop.environments.opened()["branch"].is_closing
+
+
+def test_an_environment_whose_orchestrator_ticks_is_not_removed(shop: Shop) -> None:
+    branch = shop.branch()
+    (location,) = {spec.location for spec in branch.engine.queries.datasets.all().values()}
+    note_tick(branch.engine, location, TickLimits(), interval_seconds=5.0)
+
+    with pytest.raises(errors.InUse, match="`databuild dev`"):
+        shop.environments.drop("branch")
+    assert not shop.environments.opened()["branch"].is_closing
+
+    shop.base.clock.turn(RESTART_SECONDS + 1)
+    shop.environments.drop("branch")
 
 
 def test_a_build_that_begins_while_the_environment_closes_keeps_it(shop: Shop) -> None:
