@@ -34,9 +34,9 @@ ROWS = pd.DataFrame(
 
 @pytest.mark.long("only Spark evaluates a frame")
 def test_rows_of_pandas_and_of_spark_have_one_hash(
-    spark: SparkSession,  # noqa: F811
-    warehouse: Warehouse,  # noqa: F811
-    write: Callable[[Any], Manifest],  # noqa: F811
+    spark: SparkSession,
+    warehouse: Warehouse,
+    write: Callable[[Any], Manifest],
 ) -> None:
     of_pandas = write(ROWS)
     frame = spark.createDataFrame(ROWS).selectExpr("* except (price)", "cast(price as decimal(3, 2)) as price")

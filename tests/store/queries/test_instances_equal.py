@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.instances import EqualInput
 from tests.support.world import COMPLETE, World
@@ -23,7 +24,7 @@ def read(world: World) -> str:
 
 
 def cut_off(world: World) -> tuple[list[EqualInput], int]:
-    return world.queries.instances.equal_inputs([world.uuid("b")]), world.queries.instances.n_cut_off(["a"])
+    return world.queries.instances.equal_inputs([world.uuid("b")]), world.queries.instances.n_cut_off([Ref("a")])
 
 
 def replaced(world: World, *, erased: bool) -> None:
@@ -41,7 +42,7 @@ def test_a_build_with_equal_rows_cuts_off_what_was_built_from_them(world: World,
     world.taint("c")
 
     assert (before, while_tainted) == (([], 0), ([], 0))
-    assert cut_off(world) == ([EqualInput(world.uuid("b"), Ref("a"), read, now, world.clock.now)], 1)
+    assert cut_off(world) == ([EqualInput(world.uuid("b"), Ref("a"), read, now, Time(world.clock.now))], 1)
 
     world.taint("a")
     world.succeed("a", manifest=replace(COMPLETE, content_hash="x:2"))
