@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,11 +17,14 @@ from databuild_dagster.store.queries.instances import EqualInput
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Requester
 
+#: Inputs with equal rows that an entry names.
+MAX_EQUAL: Final = 20
+
 
 class ShownEntry(LedgerEntry, frozen=True):
     """The answer to a request for a ref, with its message, which is empty for a build.
 
-    `equal_rows` names what was built with equal rows: the ref itself, or inputs that no build of it followed.
+    `equal_rows` names what was built with equal rows: the ref itself, or the first inputs that no build of it followed.
     """
 
     message: Annotated[str, Column(wide_only=True, none="")]
@@ -74,7 +77,7 @@ def _equal_rows(queries: Queries, entries: Sequence[LedgerEntry]) -> list[list[R
     ):
         reused[one.uuid].append(one)
     return [
-        [one.ref for one in reused[entry.uuid or ""] if one.live_at <= entry.asked_at]
+        [one.ref for one in reused[entry.uuid or ""] if one.live_at <= entry.asked_at][:MAX_EQUAL]
         if entry.kind is Answer.REUSE
         else [entry.ref] * (entry.uuid in built)
         for entry in entries
