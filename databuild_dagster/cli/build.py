@@ -227,6 +227,9 @@ class ShownBuild(msgspec.Struct, frozen=True):
     launches: int
     reused: int
     stale: Sequence[Ref]
+    equal: int
+    cut_off: int
+    returned: int
     seconds: float
     not_live: Sequence[NotLive]
     failed_first: Sequence[FirstFailure]

@@ -6,7 +6,7 @@ from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import REF, Count, tabular
 from databuild_dagster.cli.output import listing
 from databuild_dagster.cli.state import the_store
-from databuild_dagster.engine.why.ledger import ShownEntry, entries_of_request, shown_entry
+from databuild_dagster.engine.why.ledger import ShownEntry, entries_of_request, shown_entries
 from databuild_dagster.model.records import columns_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.ledger import Ledger
@@ -26,14 +26,14 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
     if request is not None and ref is not None:
         raise click.UsageError("--request and --ref exclude each other; give one of them.")
     store = the_store()
-    ledger = Ledger(store)
+    ledger, queries = Ledger(store), Queries(store)
     if request is not None:
-        entries = entries_of_request(ledger, Queries(store), request, limit)
+        entries = entries_of_request(ledger, queries, request, limit)
     elif ref is not None:
         entries = ledger.of_ref(ref, most=limit)
         if not entries:
-            canonical_of(Queries(store), ref)
+            canonical_of(queries, ref)
     else:
         entries = ledger.entries(most=limit)
     empty = f"No request has asked for {ref or 'anything'} yet."
-    listing([shown_entry(entry) for entry in entries], columns_of(ShownEntry), empty=empty, as_json=as_json)
+    listing(shown_entries(queries, entries), columns_of(ShownEntry), empty=empty, as_json=as_json)

@@ -14,6 +14,7 @@ from databuild_dagster.model.states import ARC, OPEN_JOB_RUNS, JobRunState
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.format import BITS, end_of_event, one_of
 from databuild_dagster.store.format import PREFIX as P
+from databuild_dagster.store.queries.instances import CUT_OFF
 from databuild_dagster.store.queries.job_runs import TIME_OF_RUN, JobRunQueries
 from databuild_dagster.store.store import Store
 
@@ -37,13 +38,15 @@ class JobMetrics(NamedTuple):
     success_rate: float | None
     #: Builds that a delegation replaced, counted once for each request and partition key.
     avoided: int
+    #: Builds that did not follow a build of an input, whose rows were equal: once for each ref and launch (rule 4.8).
+    cut_off: int
     #: The median duration of a job run; None when no job run succeeded.
     median_seconds: float | None
 
     @property
     def seconds_saved(self) -> float | None:
         """Estimated from the median; None without history."""
-        return None if self.median_seconds is None else self.avoided * self.median_seconds
+        return None if self.median_seconds is None else (self.avoided + self.cut_off) * self.median_seconds
 
 
 #: Data from outside is in launches without a location.
@@ -72,6 +75,14 @@ SELECT job, sum(reused), count(*) FROM (
       AND d.asked_at >= :since AND d.asked_at < :until
       AND coalesce((SELECT w.source FROM {P}wants w WHERE w.request_id = d.requester LIMIT 1), '') NOT IN ('{ARC}', '{DERIVATIVE}')
     GROUP BY s.job, d.requester, substr(r.ref, length(s.asset) + 1)) AS spared
+GROUP BY job"""
+
+_CUT_OFF = f"""
+SELECT job, count(*) FROM (
+    SELECT DISTINCT i_l.job, i.ref_id, n_l.id FROM {CUT_OFF}
+    JOIN {P}job_runs i_j ON i_j.id = i.job_run_id JOIN {P}launches i_l ON i_l.id = i_j.launch_id
+    WHERE n.same_as_id IS NOT NULL AND n.live_at >= :since AND n.live_at < :until AND i.was_live = 1 AND i.id < n.id
+      AND i_l.location <> '') AS cut_off
 GROUP BY job"""
 
 
@@ -111,13 +122,14 @@ def _with_spared(
         avoided[name] = n
         if n_reused:
             all_counts.setdefault(name, {})[JobRunState.SKIPPED] = int(n_reused)
+    cut_off = dict(connection.execute(_CUT_OFF, {"since": since, "until": until}).fetchall())
     return [
-        _metrics(name, all_counts.get(name, {}), medians.get(name), avoided.get(name, 0))
-        for name in sorted(all_counts.keys() | avoided.keys())
+        _metrics(name, all_counts.get(name, {}), medians.get(name), avoided.get(name, 0), cut_off.get(name, 0))
+        for name in sorted(all_counts.keys() | avoided.keys() | cut_off.keys())
     ]
 
 
-def _metrics(job: str, counts: dict[str, int], median_seconds: float | None, avoided: int) -> JobMetrics:
+def _metrics(job: str, counts: dict[str, int], median_seconds: float | None, avoided: int, cut_off: int) -> JobMetrics:
     ended = sum(counts.get(state.value, 0) for state in _ENDED)
     good = sum(counts.get(state.value, 0) for state in _GOOD)
     return JobMetrics(
@@ -125,6 +137,7 @@ def _metrics(job: str, counts: dict[str, int], median_seconds: float | None, avo
         counts=counts,
         success_rate=good / ended if ended else None,
         avoided=avoided,
+        cut_off=cut_off,
         median_seconds=median_seconds,
     )
 

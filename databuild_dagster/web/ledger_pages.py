@@ -77,7 +77,7 @@ def ledger(
         and ref in (None, entry.ref)
     ]
     n_waiting = sum(entry.outcome is DelegationOutcome.WAITING for entry in admitted)
-    entries = requested_entries(requesters, admitted[:limit])
+    entries = requested_entries(state.engine.queries, requesters, admitted[:limit])
     return LedgerPage(len(admitted), n_waiting, len(found), len(found) >= MAX_SEARCHED, entries)
 
 

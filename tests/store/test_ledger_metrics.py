@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.store.job_metrics import metrics_of_jobs
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
+from tests.support.world import COMPLETE
 
 
 @pytest.fixture
@@ -35,6 +37,28 @@ def test_metrics_count_each_ended_job_run_once_and_estimate_the_seconds_saved(wo
     assert metrics["b"].counts == {"Failed": 1, "Running": 1}
     assert metrics["b"].success_rate == 0.0
     assert metrics["b"].seconds_saved is None
+
+
+def test_builds_that_equal_rows_cut_off_are_counted_for_each_ref_and_launch(world):
+    """Rules 8.5, 4.8"""
+    equal = replace(COMPLETE, content_hash="x:1")
+    world.succeed("a", manifest=equal)
+    for name in ("b", "x"):
+        world.job_run(name)
+        world.clock.turn(20)
+        world.succeed(name, inputs=["a"])
+    for _ in range(2):
+        world.taint("a")
+        world.succeed("a", manifest=equal)
+    since = world.clock.now + 1
+    world.clock.turn(10)
+    world.taint("a")
+    world.succeed("a", manifest=replace(COMPLETE, content_hash="x:2"))
+
+    found = {metric.job: (metric.cut_off, metric.seconds_saved) for metric in metrics_of_jobs(world.store)}
+
+    assert found == {"a": (0, 0.0), "b": (2, 40.0), "x": (2, 40.0)}
+    assert {metric.cut_off for metric in metrics_of_jobs(world.store, since=since)} == {0}
 
 
 #: How a request comes in; `databuild build` records a want, and ticks until it has ended.

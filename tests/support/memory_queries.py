@@ -77,6 +77,7 @@ class _Canonical(_Subject):
             live_at=row.live_at,
             known_origin=ref.origin,
             code=self._job_run_of(row).code,
+            has_earlier_rows=row.same_as_id is not None,
         )
 
     def states(self, refs: Iterable[str]) -> dict[str, InstanceState | None]:

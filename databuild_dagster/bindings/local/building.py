@@ -290,6 +290,8 @@ class BuildResult(Result):
     canceled: int
     #: Refs that this process built with the rows that they had (rule 4.8).
     equal: int
+    #: Live refs that were built from the rows of `equal` before, and are not built again for them.
+    cut_off: int
     #: Refs that got an earlier instance in place of a build meanwhile (rule 4.9).
     returned: int
     #: The assets of the request and of its inputs, as far as something was built or is not live.
@@ -326,7 +328,10 @@ class BuildResult(Result):
         else:
             doing = f"; nothing to build; {self.seconds:.1f} s."
         if self.equal:
-            doing += f" {counted(self.equal, 'ref')} got equal rows again, which makes nothing stale."
+            follows = (
+                f"leaves {counted(self.cut_off, 'ref')} downstream as before" if self.cut_off else "makes nothing stale"
+            )
+            doing += f" {counted(self.equal, 'ref')} got equal rows again, which {follows}."
         if self.returned:
             doing += f" {counted(self.returned, 'ref')} got an earlier instance back, whose code and inputs are equal."
         if self.canceled:
@@ -577,6 +582,7 @@ def _result(
         failed=outcomes[JobRunState.FAILED] + outcomes[JobRunState.LOST],
         canceled=outcomes[JobRunState.CANCELED],
         equal=len(tally.equal),
+        cut_off=queries.instances.n_cut_off(tally.equal) if tally.equal else 0,
         returned=len(tally.returned),
         assets=[
             AssetDone(asset, counts, seconds.get(asset, 0.0))

@@ -349,8 +349,12 @@ class _Following:
         match need.reason:
             case Reason.LIVE:
                 uuid = known.canonical[ref].uuid or ""
-                is_stale = self._queries.instances.stale([uuid])
-                stale = "; stale, for an input was tainted or replaced since" if is_stale else ""
+                behind = self._queries.instances.behind([uuid])
+                stale = "; stale, for an input was tainted or replaced since" if behind.get(uuid) else ""
+                if behind and (
+                    equal := list(dict.fromkeys(one.ref for one in self._queries.instances.equal_inputs([uuid])))
+                ):
+                    stale += f"; no build follows {few_of(equal, NAMED)}, which got equal rows again"
                 return [f"{why}: there is nothing to build{stale}"]
             case Reason.BUILDING:
                 return self._lease(known, ref)

@@ -65,7 +65,7 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
     taints = queries.instances.taints_in_force(instance.uuid for instance in instances)
     place_of_now = next((place for place, instance in enumerate(instances) if instance.canonical), None)
     silent = {instance.uuid: instance.job_run for instance in instances if not instance.reason}
-    rows_of = queries.instances.first_with_rows(instance.uuid for instance in instances)
+    rows_of = queries.instances.first_with_rows((instance.uuid for instance in instances), with_erased=False)
     missed, job_runs = queries.instances.missed(silent), queries.job_runs.named(silent.values())
     reasons: dict[str, str | None] = {}
     for place, instance in enumerate(instances):

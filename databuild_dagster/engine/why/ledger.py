@@ -1,23 +1,34 @@
 """The ledger of requests and the metrics of jobs as JSON has them (rules 8, 15)."""
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final
 
 import msgspec
 
-from databuild_dagster.model.coordination import MESSAGES
+from databuild_dagster.model.coordination import MESSAGES, Answer
 from databuild_dagster.model.records import Column, extended
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.job_metrics import JobMetrics
 from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.instances import EqualInput
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Requester
 
+#: Inputs with equal rows that an entry names.
+MAX_EQUAL: Final = 20
+
 
 class ShownEntry(LedgerEntry, frozen=True):
-    """The answer to a request for a ref, with its message, which is empty for a build."""
+    """The answer to a request for a ref, with its message, which is empty for a build.
+
+    `equal_rows` names what was built with equal rows: the ref itself, or the first inputs that no build of it followed.
+    """
 
     message: Annotated[str, Column(wide_only=True, none="")]
+    equal_rows: Annotated[Sequence[Ref], Column("equal rows", text=few_of, wide_only=True)]
 
 
 class RequestedEntry(ShownEntry, frozen=True):
@@ -27,10 +38,11 @@ class RequestedEntry(ShownEntry, frozen=True):
 
 
 class ShownMetrics(msgspec.Struct, frozen=True):
-    """What became of a job's runs, and what delegation has spared. `job_runs` counts them by state."""
+    """What became of a job's runs, and what delegation and equal rows have spared. `job_runs` counts them by state."""
 
     success_rate: float | None
     avoided: int
+    cut_off: int
     seconds_saved: float | None
     median_seconds: float | None
     job_runs: dict[str, int]
@@ -45,15 +57,40 @@ def entries_of_request(ledger: Ledger, queries: Queries, name: str, most: int) -
     return entries
 
 
-def shown_entry(entry: LedgerEntry) -> ShownEntry:
-    """An entry in the shape of `history --requests`."""
-    return extended(ShownEntry, entry, message=MESSAGES.get(entry.kind, ""))
+def shown_entries(queries: Queries, entries: Sequence[LedgerEntry]) -> list[ShownEntry]:
+    """Entries in the shape of `history --requests`, in their order."""
+    equal = _equal_rows(queries, entries)
+    return [
+        extended(ShownEntry, entry, message=MESSAGES.get(entry.kind, ""), equal_rows=refs)
+        for entry, refs in zip(entries, equal, strict=True)
+    ]
 
 
-def requested_entries(requesters: Mapping[str, Requester], entries: Iterable[LedgerEntry]) -> list[RequestedEntry]:
+def _equal_rows(queries: Queries, entries: Sequence[LedgerEntry]) -> list[list[Ref]]:
+    """Of each entry, the ref if its build had the rows of an earlier one, or the inputs of a reuse, built before the request."""
+    built = queries.instances.first_with_rows(
+        (entry.uuid for entry in entries if entry.uuid is not None), with_erased=False
+    )
+    reused: dict[str, list[EqualInput]] = defaultdict(list)
+    for one in queries.instances.equal_inputs(
+        entry.uuid for entry in entries if entry.uuid is not None and entry.kind is Answer.REUSE
+    ):
+        reused[one.uuid].append(one)
+    return [
+        [one.ref for one in reused[entry.uuid or ""] if one.live_at <= entry.asked_at][:MAX_EQUAL]
+        if entry.kind is Answer.REUSE
+        else [entry.ref] * (entry.uuid in built)
+        for entry in entries
+    ]
+
+
+def requested_entries(
+    queries: Queries, requesters: Mapping[str, Requester], entries: Sequence[LedgerEntry]
+) -> list[RequestedEntry]:
     """Entries with their requesters, in their order."""
     return [
-        extended(RequestedEntry, shown_entry(entry), requested_by=requesters.get(entry.requester)) for entry in entries
+        extended(RequestedEntry, entry, requested_by=requesters.get(entry.requester))
+        for entry in shown_entries(queries, entries)
     ]
 
 

@@ -153,6 +153,8 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
     waiting = {ref: known.uuid or "" for ref, known in in_state(_S.UPSTREAM_BUILDING, _S.UPSTREAM_FAILED).items()}
     job_runs = queries.job_runs.named(building.values()) if building else {}
     live = {known.uuid or "": ref for ref, known in in_state(_S.LIVE).items()}
+    again = [uuid for uuid, ref in live.items() if canonical[ref].has_earlier_rows]
+    rows_of = queries.instances.first_with_rows(again, with_erased=False) if again else {}
     started = [(run, run.started_at) for run in job_runs.values() if run.started_at is not None]
     taints = queries.instances.taints_in_force(tainted.values()) if tainted else {}
     missing = queries.planning.missing_of_each(waiting.values()) if waiting else {}
@@ -163,6 +165,6 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
         states=queries.canonical.states(dict.fromkeys(chain.from_iterable(missing.values()))),
         pauses=queries.planning.paused(canonical, now),
-        rows_of={live[uuid]: first for uuid, first in queries.instances.first_with_rows(live).items()},
+        rows_of={live[uuid]: first for uuid, first in rows_of.items()},
         slow=slow_launches(queries, (StartedRun(run.launch_id, run.id, run.refs[0], at) for run, at in started), now),
     )

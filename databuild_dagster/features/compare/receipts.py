@@ -18,7 +18,7 @@ from databuild_dagster.model.records import Time, extended
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.instances import EqualInput, Instance
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
@@ -57,6 +57,10 @@ class ReceiptEntry(msgspec.Struct, frozen=True):
     dagster_run_id: str | None
     live_since: Time | None
     inputs: Sequence[str]
+    #: The first instance with its rows, if it is another (rule 4.8).
+    rows_of: str | None
+    #: Inputs that were built again with equal rows since.
+    equal_inputs: Sequence[EqualInput]
     origin: str | None
     rows: int | None
     schema: list[list[str]] | None
@@ -127,11 +131,18 @@ class _Records(NamedTuple):
     job_runs: Mapping[str, JobRunView]
     #: By uuid.
     made_with: Mapping[str, MadeWith]
+    rows_of: Mapping[str, str]
+    equal_inputs: Mapping[str, Sequence[EqualInput]]
 
 
 def _records(queries: Queries, instances: Sequence[Instance]) -> _Records:
     job_runs = queries.job_runs.named(instance.job_run for instance in instances)
-    return _Records(job_runs, queries.instances.made_with(instance.uuid for instance in instances))
+    uuids = [instance.uuid for instance in instances]
+    equal_inputs: dict[str, list[EqualInput]] = {}
+    for found in queries.instances.equal_inputs(uuids):
+        equal_inputs.setdefault(found.uuid, []).append(found)
+    rows_of = queries.instances.first_with_rows(uuids, with_erased=False)
+    return _Records(job_runs, queries.instances.made_with(uuids), rows_of, equal_inputs)
 
 
 def _entry(instance: Instance, records: _Records, manifest: Manifest | None) -> ReceiptEntry:
@@ -143,6 +154,8 @@ def _entry(instance: Instance, records: _Records, manifest: Manifest | None) -> 
         job=job_run.job if job_run else None,
         dagster_run_id=job_run.dagster_run_id if job_run else None,
         live_since=instance.live_at,
+        rows_of=records.rows_of.get(instance.uuid),
+        equal_inputs=records.equal_inputs.get(instance.uuid, ()),
         origin=None if instance.manifest_uri else "outside",
         rows=manifest.rows if manifest else None,
         schema=[[column.name, column.type] for column in manifest.schema.columns] if manifest else None,
@@ -217,4 +230,13 @@ def _shown_entry(instance: Instance, records: _Records, read: _Read, n_inputs: i
     entry = _entry(instance, records, read.manifest)
     files = [replace(file, uri=PurePosixPath(file.uri).name) for file in entry.files[:MAX_FILES]]
     n_files = len(entry.files)
-    return extended(ShownEntry, entry, files=files, manifest=None, n_inputs=n_inputs, n_files=n_files, note=read.note)
+    return extended(
+        ShownEntry,
+        entry,
+        equal_inputs=entry.equal_inputs[:MAX_INPUTS],
+        files=files,
+        manifest=None,
+        n_inputs=n_inputs,
+        n_files=n_files,
+        note=read.note,
+    )

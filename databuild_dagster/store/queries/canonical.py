@@ -40,6 +40,8 @@ class Canonical(NamedTuple):
     known_origin: str | None = None
     #: The digest of the code of its job run (rule 4.7).
     code: str | None = None
+    #: An earlier instance has its rows, or had them before an erasure.
+    has_earlier_rows: bool = False
 
 
 _NOW = Selection(
@@ -55,6 +57,7 @@ _NOW = Selection(
     bytes="i.n_bytes",
     known_origin="r.origin",
     code="j.code",
+    has_earlier_rows="i.same_as_id IS NOT NULL",
 )
 _CANONICAL = f"""
 SELECT {_NOW.columns}
@@ -104,6 +107,7 @@ _THEN = Selection(
     rows="d.n_rows",
     bytes="d.n_bytes",
     known_origin="NULL",
+    has_earlier_rows="i.same_as_id IS NOT NULL",
     code="j.code",
 )
 #: The canonical instances at a seq.

@@ -339,6 +339,19 @@ class TaintLink(NamedTuple):
 _LINK = Selection(TaintLink, "t", uuid="i.uuid", is_in_force="x.canceled_at IS NULL")
 
 
+class EqualInput(msgspec.Struct, frozen=True):
+    """An input of an instance that was built again with equal rows, which does not make the instance stale (rule 4.8)."""
+
+    #: The instance that read it.
+    uuid: str
+    ref: Ref
+    #: The instance of the input that was read.
+    read: str
+    #: The live instance with its rows.
+    now: str
+    live_at: Time
+
+
 class InstanceRows(NamedTuple):
     """The rows of an instance."""
 
@@ -351,6 +364,21 @@ class InstanceRows(NamedTuple):
 
 
 _ROWS = Selection(InstanceRows, "i", first="coalesce(o.uuid, i.uuid)")
+_EQUAL_INPUT = Selection(EqualInput, "n", uuid="i.uuid", ref="r.ref", read="u.uuid", now="n.uuid")
+#: An erasure up to `i`, of the rows that it once had.
+_ERASED = f"""
+SELECT 1 FROM {PREFIX}instances s JOIN {PREFIX}job_runs j ON j.id = s.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+WHERE s.same_as_id = i.same_as_id AND s.id <= i.id AND substr(l.owner, 1, 7) = 'erased:'"""
+#: `n` was built with the rows of `u`, from which `i` had been built; a compaction is no build.
+CUT_OFF = f"""{PREFIX}instances n
+JOIN {PREFIX}job_runs n_j ON n_j.id = n.job_run_id
+JOIN {PREFIX}launches n_l ON n_l.id = n_j.launch_id AND substr(n_l.owner, 1, 10) <> 'compacted:'
+JOIN {PREFIX}instances u ON u.id < n.id AND u.content_hash = n.content_hash
+    AND (u.id = n.same_as_id OR u.same_as_id = n.same_as_id)
+JOIN {PREFIX}instance_inputs x ON x.input_id = u.id JOIN {PREFIX}instances i ON i.id = x.instance_id"""
+#: The same, of what readers see.
+_CUT_OFF_NOW = f"""{CUT_OFF}
+JOIN {PREFIX}refs r ON r.id = u.ref_id AND r.canonical_id = n.id AND r.state = '{InstanceState.LIVE}'"""
 
 
 class BorrowedInstance(NamedTuple):
@@ -540,16 +568,21 @@ class InstanceQueries(Asking):
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
         """The instances among `uuids` with an input that is now tainted or not canonical, unless a live one has its rows (rule 4.6)."""
+        return {uuid for uuid, is_stale in self.behind(uuids).items() if is_stale}
+
+    def behind(self, uuids: Sequence[str]) -> dict[str, bool]:
+        """The instances among `uuids` with an input that is now tainted or not canonical, and whether that makes them stale."""
         sql = f"""
-            SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
-            JOIN {PREFIX}refs r ON r.id = x.ref_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND CASE WHEN r.canonical_id = x.input_id
-                THEN r.state = '{InstanceState.TAINTED}'
-                ELSE EXISTS (SELECT 1 FROM {PREFIX}instances u WHERE u.id = x.input_id AND NOT EXISTS (
+            SELECT i.uuid, max(CASE WHEN r.canonical_id = x.input_id THEN 1
+                WHEN EXISTS (SELECT 1 FROM {PREFIX}instances u WHERE u.id = x.input_id AND NOT EXISTS (
                     SELECT 1 FROM {PREFIX}instances n WHERE n.id = r.canonical_id AND n.state <> '{InstanceState.TAINTED}'
                     AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id)
-                    AND (u.state <> '{InstanceState.TAINTED}' OR ({_IS_AS_GOOD})))) END"""
-        return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
+                    AND (u.state <> '{InstanceState.TAINTED}' OR ({_IS_AS_GOOD})))) THEN 1 ELSE 0 END)
+            FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
+            JOIN {PREFIX}refs r ON r.id = x.ref_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?))
+            AND (coalesce(r.canonical_id, 0) <> x.input_id OR r.state = '{InstanceState.TAINTED}') GROUP BY i.uuid"""
+        return {uuid: bool(is_stale) for uuid, is_stale in self._all(sql, Keys(uuids))}
 
     def set_aside_by_code(self, refs: Iterable[Ref]) -> list[Ref]:
         """The refs among `refs` that are open, and of which `--fresh` once asked for a build (rule 4.9)."""
@@ -585,14 +618,36 @@ class InstanceQueries(Asking):
             AND coalesce(n.same_as_id, n.id) = coalesce(i.same_as_id, i.id)"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
-    def first_with_rows(self, uuids: Iterable[str]) -> dict[str, str]:
-        """By uuid, the first instance with its rows; an instance that is itself the first is left out."""
+    def first_with_rows(self, uuids: Iterable[str], *, with_erased: bool = True) -> dict[str, str]:
+        """By uuid, the first instance with its rows; an instance that is itself the first is left out.
+
+        Without `with_erased`, so is one whose rows an erasure has left, and of which the first has more.
+        """
         if not self._has_equal_rows():
             return {}
+        whole = "1 = 1" if with_erased else f"NOT EXISTS ({_ERASED})"
         sql = f"""
             SELECT i.uuid, o.uuid FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = i.same_as_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND {whole}"""
         return dict(self._all(sql, Keys(uuids)))
+
+    def equal_inputs(self, uuids: Iterable[str]) -> list[EqualInput]:
+        """The inputs of instances that were built again with equal rows since, and are live; ordered by ref."""
+        if not self._has_equal_rows():
+            return []
+        sql = f"""
+            SELECT {_EQUAL_INPUT.columns} FROM {_CUT_OFF_NOW}
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY r.ref, i.id"""
+        return _EQUAL_INPUT.rows(self._all(sql, Keys(uuids)))
+
+    def n_cut_off(self, refs: Iterable[Ref]) -> int:
+        """The number of live refs that were built from earlier instances of `refs`, whose rows the present instances have."""
+        sql = f"""
+            SELECT count(DISTINCT i.id) FROM {_CUT_OFF_NOW}
+            JOIN {PREFIX}refs k ON k.id = i.ref_id AND k.canonical_id = i.id AND k.state = '{InstanceState.LIVE}'
+            WHERE r.ref IN (SELECT value FROM json_each(?))"""
+        ((n,),) = self._all(sql, Keys(refs))
+        return int(n)
 
     def rows_of(self, uuids: Iterable[str]) -> dict[str, InstanceRows]:
         """The facts about the rows of instances, by uuid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import LEASE_SECONDS
@@ -21,9 +22,11 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import UnknownAsset
 from databuild_dagster.model.plan import plan
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
+from tests.support.world import COMPLETE
 
 DAYS = [str(day) for day in range(1, 6)]
 
@@ -192,6 +195,24 @@ def test_it_is_tainted_and_wanted(world):
     assert why(world, "a") == [
         "tainted: bad rows by tester; wanted since 2023-11-14T22:13:20Z: the next tick launches it"
     ]
+
+
+def test_no_build_follows_an_input_that_got_equal_rows_again(world):
+    """Rule 4.8"""
+    equal = replace(COMPLETE, content_hash="x:1")
+    world.succeed("a", manifest=equal)
+    world.succeed("b", inputs=["a"])
+    before = why(world, "b")
+    world.taint("a")
+    while_tainted = why(world, "b")
+    world.succeed("a", manifest=equal)
+
+    assert why(world, "b") == [f"{before[0]}; no build follows a, which got equal rows again"]
+    assert while_tainted == [f"{before[0]}; stale, for an input was tainted or replaced since"]
+
+    uuid = world.uuid("a")
+    world.handle(c.ReplaceFiles(ref=Ref("a"), uuid=uuid, job_run_id=world.ids(), manifest=COMPLETE, erased=True))
+    assert "with the rows of" not in why(world, "a")[0], "an erasure has left fewer"
 
 
 def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(make_world):

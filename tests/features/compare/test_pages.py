@@ -40,6 +40,25 @@ def shop(sales: PublishedWorld) -> Iterator[TestClient]:
         yield client
 
 
+def test_the_pages_say_what_equal_rows_cut_off(shop: TestClient, sales: PublishedWorld) -> None:
+    """Rule 4.8"""
+    first = sales.build("2024-01-01", {"n": [1]}, content_hash="x:1")
+    reader = sales.build("2024-01-02", {"n": [1]}, inputs=["2024-01-01"])
+    sales.taint(DAY)
+    again = sales.build("2024-01-01", {"n": [1]}, content_hash="x:1")
+    sales.clock.turn(10)
+    sales.claim("sales@2024-01-02", dagster_run_id="late")
+
+    receipt, now = (shop.get(f"/receipt?instance={uuid}").text for uuid in (reader, again))
+    requests = shop.get("/delegations?requester=late").text
+    calendar = shop.get("/calendar?dataset=sales&ref=sales@2024-01-02").text
+
+    assert f"No build follows {DAY}, which got equal rows again." in receipt
+    assert f'It has the rows of <span class="nowrap"><span class="mono" title="{first}">' in now
+    assert f"equal rows again: {DAY}" in requests
+    assert f"no build follows {DAY}, which got equal rows again" in html.unescape(calendar)
+
+
 def test_two_instances_are_compared_from_the_page_of_a_partition(shop: TestClient, sales: PublishedWorld) -> None:
     first = sales.build("2024-01-01", {"n": [1, 2], "gone": ["x", "y"]})
     sales.taint(DAY, reason=ATTRIBUTE)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.features.compare.receipts import NoReceipt, receipt_of, shown_receipt
 from tests.support.catalog import dataset
 from tests.support.published import DELTA, PublishedWorld
 from tests.support.walk import Walk
-from tests.support.world import World
+from tests.support.world import COMPLETE, World
 
 NAMES = "abcde"
 
@@ -54,6 +55,22 @@ def test_a_receipt_that_is_cut_has_the_nearest_instances(world: World) -> None:
     assert [entry.n_inputs for entry in cut.instances] == [2, 1, 1]
     whole = shown_receipt(world.queries, world.uuid("d"), 4)
     assert ([entry.ref for entry in whole.instances], whole.is_cut) == (["d", "b", "c", "a"], False)
+
+
+def test_a_receipt_names_the_first_rows_and_inputs_with_equal_rows(world: World) -> None:
+    """Rule 4.8"""
+    equal = replace(COMPLETE, content_hash="x:1")
+    first = world.succeed("a", manifest=equal)
+    world.succeed("b", inputs=["a"])
+    world.taint("a")
+    again = world.succeed("a", manifest=equal)
+
+    b, read = shown_receipt(world.queries, world.uuid("b")).instances
+    (now,) = shown_receipt(world.queries, again).instances
+
+    assert [(one.ref, one.read, one.now) for one in b.equal_inputs] == [("a", first, again)]
+    assert (b.rows_of, read.rows_of, now.rows_of) == (None, None, first)
+    assert (read.equal_inputs, now.equal_inputs) == ((), ())
 
 
 def test_the_shown_receipt_names_files_without_their_places(tmp_path: Path) -> None:

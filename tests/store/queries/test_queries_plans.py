@@ -121,6 +121,12 @@ ASKED = [
     ("the newest requests", lambda world: world.ledger.entries(most=5)),
     ("the newest delegations", lambda world: world.ledger.delegations(most=5)),
     ("the data of instances", lambda world: world.queries.instances.data_facts([world.uuid("d")])),
+    ("inputs with equal rows", lambda world: world.queries.instances.equal_inputs([world.uuid("d")])),
+    ("how many are cut off", lambda world: world.queries.instances.n_cut_off(["a"])),
+    (
+        "first rows without erasures",
+        lambda world: world.queries.instances.first_with_rows([world.uuid("d")], with_erased=False),
+    ),
     ("recorded hashes", lambda world: world.queries.instances.content_hashes([world.uuid("d")])),
     ("how many inputs", lambda world: world.queries.instances.n_inputs_of([world.uuid("d")])),
     ("the refs of a want in pages", lambda world: world.queries.wants.refs_of(world.open_wants("a")[0].id, 5, 1)),

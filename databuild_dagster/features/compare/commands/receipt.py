@@ -89,6 +89,12 @@ def _receipt(store: Store, ref: Ref, uuid: str | None, tag: str | None, *, as_js
     for entry in reversed(found["instances"]):
         if entry["unknown"]:
             click.echo(f"The code of {entry['ref']} is unknown, because {few_of(entry['unknown'])}.")
+    for entry in reversed(found["instances"]):
+        if entry["rows_of"]:
+            click.echo(f"{entry['uuid']} of {entry['ref']} has the rows of {entry['rows_of']}.")
+        if entry["equal_inputs"]:
+            inputs = few_of(list(dict.fromkeys(one["ref"] for one in entry["equal_inputs"])))
+            click.echo(f"No build of {entry['ref']} follows {inputs}, which got equal rows again.")
     for entry_uuid, entry_ref in reversed(refs.items()):
         if (in_table := tables.get(entry_uuid)) is not None:
             click.echo(_table_sentence(entry_ref, in_table))

@@ -84,9 +84,9 @@ def metrics(
     if as_json:
         emit(metrics_shape(found))
         return
-    columns = ("job", "success", *STATES, "avoided", "seconds saved")
+    columns = ("job", "success", *STATES, "avoided", "cut off", "seconds saved")
     empty = "No job has run yet." if (job, since, until) == (None, None, None) else "No job run or request matches."
-    table(columns, [_row(of_job) for of_job in found], empty=empty, wide_only=("open",))
+    table(columns, [_row(of_job) for of_job in found], empty=empty, wide_only=("open", "cut off"))
 
 
 def _row(job: JobMetrics) -> tuple[object, ...]:
@@ -95,5 +95,6 @@ def _row(job: JobMetrics) -> tuple[object, ...]:
         None if job.success_rate is None else f"{job.success_rate:.1%}",
         *(sum(job.counts.get(state, 0) for state in states) for states in STATES.values()),
         job.avoided,
+        job.cut_off,
         None if job.seconds_saved is None else f"{job.seconds_saved:.1f}",
     )

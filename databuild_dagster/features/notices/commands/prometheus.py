@@ -37,6 +37,9 @@ class StoreCollector:
         avoided = GaugeMetricFamily(
             "databuild_builds_avoided", "Builds that were not needed because another's served.", labels=["job"]
         )
+        cut_off = GaugeMetricFamily(
+            "databuild_builds_cut_off", "Builds that were not needed because an input got equal rows.", labels=["job"]
+        )
         saved = GaugeMetricFamily(
             "databuild_seconds_saved", "What those builds would have taken, by the job's median.", labels=["job"]
         )
@@ -46,6 +49,7 @@ class StoreCollector:
             if job.success_rate is not None:
                 rate.add_metric([job.job], job.success_rate)
             avoided.add_metric([job.job], job.avoided)
+            cut_off.add_metric([job.job], job.cut_off)
             if job.seconds_saved is not None:
                 saved.add_metric([job.job], job.seconds_saved)
         queries = Queries(self._store)
@@ -54,7 +58,7 @@ class StoreCollector:
             refs.add_metric([asset, state], n)
         wants = GaugeMetricFamily("databuild_open_wants", "Wants that are open.")
         wants.add_metric([], queries.wants.n_open())
-        yield from (job_runs, rate, avoided, saved, refs, wants)
+        yield from (job_runs, rate, avoided, cut_off, saved, refs, wants)
         yield from self._of_features(queries)
 
     def _of_features(self, queries: Queries) -> Iterator[Metric]:
