@@ -287,19 +287,28 @@ def test_a_branch_is_built_beside_a_base_in_postgresql(
     assert project.ask("env", "list") == []
 
 
-def test_a_branch_is_built_in_the_bucket_of_its_base(project: Project, s3: S3Server, bucket: str) -> None:
-    project.define(SHOP.replace('HERE / "production"', f'"s3://{bucket}/production"'))
+def test_a_branch_is_built_and_promoted_in_the_bucket_of_its_base(project: Project, s3: S3Server, bucket: str) -> None:
+    in_bucket = SHOP.replace('HERE / "production"', f'"s3://{bucket}/production"')
+    project.define(in_bucket)
     project.build(*MON)
-    before = s3.keys(bucket)
-    project.ask("env", "create", "branch", "--root", f"s3://{bucket}/branch")
-    project.define(SHOP.replace("frame.n > 1", "frame.n > 2"))
+    before = set(s3.keys(bucket))
+    project.ask("env", "create", "branch", "--root", f"s3://{bucket}/branches/branch")
+    project.define(in_bucket.replace("frame.n > 1", "frame.n > 2"))
 
     project.ask("--env", "branch", "build", *MON)
 
-    written = sorted(set(s3.keys(bucket)) - set(before))
-    assert {key.split("/")[1] for key in written if key.endswith(".parquet")} == {"clean", "report"}
-    assert all(key.startswith("branch/") for key in written)
+    written = {key for key in s3.keys(bucket) if key.endswith(".parquet")} - before
+    assert {key.split("/")[2] for key in written if key.startswith("branches/branch/")} == {"clean", "report"}
+    assert len(written) == 2
     assert len(project.ask("--env", "branch", "read", "report@mon")) == 4
     assert len(project.ask("--env", "branch", "read", "side@mon")) == 3
+    # The deploy of the merged branch.
+    project.build("raw@mon")
+    project.ask("env", "promote", "branch")
     project.ask("env", "drop", "branch")
-    assert s3.keys(bucket) == before
+    assert written <= set(s3.keys(bucket))
+    assert len(project.ask("read", "report@mon")) == 4
+    assert project.call("log", "check", "--deep").code == 0
+    project.build("--rebuild", "clean@mon", "report@mon")
+    project.ask("gc", "--keep", "0", "--older-than", "none", "--yes")
+    assert not written & set(s3.keys(bucket)), "the base owns the root"
