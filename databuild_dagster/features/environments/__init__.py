@@ -21,7 +21,7 @@ FEATURE = Feature(
         Command("env promote", "commands:promote", "Make what an environment built the base's data.", "By subject"),
         Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
     ),
-    duties=Column("announcing:DUTIES"),
+    duties=Column("duties:DUTIES"),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),
     marks=Column("pages:MARKS"),

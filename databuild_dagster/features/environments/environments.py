@@ -41,6 +41,7 @@ from databuild_dagster.features.environments.errors import (
 )
 from databuild_dagster.features.environments.following import follow
 from databuild_dagster.features.environments.keeping import GRACE_SECONDS
+from databuild_dagster.features.environments.probing import leave_probe
 from databuild_dagster.features.environments.records import (
     Opened,
     Opening,
@@ -207,6 +208,7 @@ class Environments:
             _make_home(Path(opened.home), environment, engine.queries.datasets.all().values())
             with self._engine_of(Path(opened.home)) as own:
                 Ownership(own.store).claim(Warehouse(opened.root))
+                leave_probe(opened)
                 unpinned = None if is_pinned else opened
                 record_opening(own, Opening(opened.id, name, store_id, opened.pin, fingerprint, unpinned))
         return opened
