@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from databuild_dagster.data.environment import RECORDS
+from databuild_dagster.data.environment import RECORDS, base_of_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
@@ -65,6 +65,11 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_of_this_host(self) -> bool:
         """Whether the home of the environment is on this host, as far as the record says."""
         return self.host in ("", this_host())
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the home of the base was moved, on this host, and the environment with it."""
+        return self.is_of_this_host and not base_of_home(self.home).exists()
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
