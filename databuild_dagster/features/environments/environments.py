@@ -533,11 +533,9 @@ def _is_copy(engine: Engine, environment: Environment) -> bool:
 
 def _root_now(known: Opened | Environment, home: Path) -> str:
     """The root of an environment, which was moved with a home beside it."""
-    root, before = (
-        Path(known.root),
-        Path(known.home) if isinstance(known, Opened) else home_of(Path(known.base), known.name),
-    )
-    return str(home.parent / root.relative_to(before.parent)) if root.is_relative_to(before.parent) else known.root
+    before = Path(known.home) if isinstance(known, Opened) else home_of(Path(known.base), known.name)
+    is_beside = Path(known.root).is_relative_to(before.parent)
+    return str(home.parent / Path(known.root).relative_to(before.parent)) if is_beside else known.root
 
 
 def _check_is_idle(engine: Engine, name: str) -> None:

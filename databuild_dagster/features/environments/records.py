@@ -5,6 +5,7 @@ base.
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -69,7 +70,7 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_moved(self) -> bool:
         """Whether the home of the base was moved, on this host, and the environment with it."""
-        return self.is_of_this_host and not base_of_home(self.home).exists()
+        return self.is_of_this_host and not (base_of_home(self.home).exists() or Path(self.home).exists())
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -151,6 +151,21 @@ def test_environments_are_listed_and_removed(shop: Project) -> None:
     assert (gone.code, "has no environment branch" in gone.err) == (2, True)
 
 
+def test_a_take_over_names_the_environments_that_have_to_be_attached(project: Project) -> None:
+    project.define(SHOP)
+    project.build("raw@mon")
+    project.ask("env", "create", "branch")
+
+    taken = project.ask("log", "take-over", "--yes")
+    refused = project.call("--env", "branch", "plan", "raw@mon")
+    attached = project.ask("env", "attach", "branch")
+
+    assert taken["environments"] == ["branch"]
+    assert (refused.code, "databuild env attach branch" in refused.err) == (2, True)
+    assert attached["state"] == "open"
+    assert [job["action"] for job in project.ask("--env", "branch", "plan", "raw@mon")["jobs"]] == ["reuse"]
+
+
 def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
     opened = shop.ask("env", "create", "branch")
     shop.ask("--env", "branch", "plan", *MON)
