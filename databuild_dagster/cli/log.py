@@ -204,24 +204,31 @@ def take_over(roots: tuple[str, ...], yes: bool, as_json: bool) -> None:
 
     After a move, a restore or an import. Gives the build state a new id, and writes it into the markers of its warehouses
     outside the home. The original, if it exists, may not build there or remove data there from then on. ROOT names a further
-    warehouse, or a warehouse inside a different home.
+    warehouse, or a warehouse inside a different home. Environments of this build state stop until `databuild env attach NAME`.
     """
     from databuild_dagster.data import ownership
     from databuild_dagster.data.ownership import warehouses_of
+    from databuild_dagster.model.wording import typed
     from databuild_dagster.warehouse.layout import Warehouse
 
     store, named = the_store(), [Warehouse(root) for root in roots]
     warehouses = dict.fromkeys([*warehouses_of(Queries(store), the_warehouse()), *named])
     identity, do = store.identity(), ownership.take_over if yes else ownership.plan_take_over
     found = do(store, warehouses, {warehouse.root for warehouse in named})
+    environments = list(ownership.roots_of_environments(store))
     if as_json:
         roots_found = [taken._asdict() for taken in found]
-        emit({"done": yes, "place": identity.here, "recorded_place": identity.place, "roots": roots_found})
+        places = {"place": identity.here, "recorded_place": identity.place}
+        emit({"done": yes, **places, "roots": roots_found, "environments": environments})
         return
     click.echo(f"This build state is {identity.here}; recorded: {identity.place or 'nothing, by an older version'}.")
     for taken in found:
         before = taken.before or "no build state"
         click.echo(f"{taken.root}: {f'marked for {before}' if taken.why_not is None else taken.why_not}.")
+    for name in environments:
+        click.echo(
+            f"The environment {name} {'stops' if yes else 'would stop'} until `databuild env attach {typed(name)}`."
+        )
     click.echo(
         "Taken over." if yes else "Nothing was done; --yes gives it a new id, and marks these warehouses for it."
     )

@@ -53,6 +53,12 @@ def home_of(base: Path, name: str) -> Path:
     return folder_of(base, name) / "home"
 
 
+def base_of_home(home: str | Path) -> Path:
+    """The home of the base beside which an environment was opened, from the home of the environment."""
+    folders = Path(home).parent.parent
+    return folders.with_name(folders.name.removesuffix(".environments"))
+
+
 def is_in_environment() -> bool:
     """Whether Dagster's instance of this process is that of an environment."""
     home = os.environ.get("DAGSTER_HOME")

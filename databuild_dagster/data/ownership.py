@@ -138,7 +138,7 @@ class TakenOver(NamedTuple):
 def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:
     """The roots outside the home, each with the reason if it cannot be taken over: it is in another home and not in `named`."""
     ownership, found = Ownership(store), []
-    of_environments = {Warehouse(root).root: name for root, name in _roots_of_environments(store).items()}
+    of_environments = {Warehouse(root).root: name for name, root in roots_of_environments(store).items()}
     for warehouse in warehouses:
         if ownership.is_at_home(warehouse) or ownership.is_of_base(warehouse):
             continue
@@ -159,11 +159,11 @@ class _Recorded(msgspec.Struct):
     root: str
 
 
-def _roots_of_environments(store: Store) -> dict[str, str]:
-    """The roots of the environments that a base has recorded, each with the name of the environment."""
+def roots_of_environments(store: Store) -> dict[str, str]:
+    """The roots of the environments that a base has recorded, by name."""
     entries = MetaQueries(store).prefix(RECORDS).entries
     found = [msgspec.json.decode(entry.value, type=_Recorded) for entry in entries if entry.value is not None]
-    return {one.root: one.name for one in found}
+    return {one.name: one.root for one in found}
 
 
 def take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:

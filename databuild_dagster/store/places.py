@@ -1,7 +1,7 @@
 """Paths of manifests, recorded relative to the home that holds the store (rule 3.10).
 
-The home is the folder of the SQLite file. A copied or moved home then names its own files. Paths elsewhere, urls, and all
-paths of a PostgreSQL store are recorded whole.
+The home is the folder of the SQLite file. A copied or moved home then names its own files, and those of the folder HOME.environments
+beside it. Paths elsewhere, urls, and all paths of a PostgreSQL store are recorded whole.
 """
 
 from typing import Final, TypeVar
@@ -16,6 +16,9 @@ WITH_PATHS: Final = e.names_of(
     e.JobRunSucceeded, e.LotArrived, e.InstancesReturned, e.InstancesBorrowed, e.InstancesPromoted
 )
 
+#: Behind the path of a home: the folder of its environments, of which the base may have taken data.
+BESIDE: Final = ".environments/"
+
 
 class Places:
     """Translates between recorded and whole paths."""
@@ -28,11 +31,15 @@ class Places:
         """The path or url that a recorded path or url means."""
         if uri is None or self._inside is None or uri.startswith("/") or "://" in uri:
             return uri
-        return self._inside + uri
+        return self._inside[:-1] + uri if uri.startswith(BESIDE) else self._inside + uri
 
     def recorded(self, uri: str) -> str:
         """A whole path or url as the log keeps it."""
-        return uri[len(self._inside) :] if self._inside is not None and uri.startswith(self._inside) else uri
+        if self._inside is None:
+            return uri
+        if uri.startswith(self._inside[:-1] + BESIDE):
+            return uri[len(self._inside) - 1 :]
+        return uri[len(self._inside) :] if uri.startswith(self._inside) else uri
 
     def holds(self, root: str) -> bool:
         """Whether a folder is inside the home."""
@@ -55,6 +62,6 @@ class Places:
 
     def _output(self, output: Output) -> Output:
         manifest = output.manifest
-        if manifest is None or not self.holds(manifest.uri):
+        if manifest is None or (uri := self.recorded(manifest.uri)) == manifest.uri:
             return output
-        return replace(output, manifest=replace(manifest, uri=self.recorded(manifest.uri)))
+        return replace(output, manifest=replace(manifest, uri=uri))

@@ -89,6 +89,7 @@ _MARK_OF_STATE: Final = {
     "running": "building",
     # Of an environment.
     "opening": "building",
+    "moved": "failed",
     "open": "live",
     "closing": "waiting",
     "partial": "partial",

@@ -48,6 +48,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "env diff": ("branch",),
     "env refresh": ("branch",),
     "env promote": ("branch",),
+    "env attach": ("branch",),
     "env drop": ("branch",),
     "status --outages": (),
     "pause --needs": ("spark", "--reason", "x"),

@@ -19,9 +19,12 @@ FEATURE = Feature(
         Command("env diff", "commands:diff", "Compare what an environment built with its base.", "By subject"),
         Command("env refresh", "commands:refresh", "Bring an environment to the present of its base.", "By subject"),
         Command("env promote", "commands:promote", "Make what an environment built the base's data.", "By subject"),
+        Command(
+            "env attach", "commands:attach", "Continue an environment after a take-over of its base.", "By subject"
+        ),
         Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
     ),
-    duties=Column("announcing:DUTIES"),
+    duties=Column("duties:DUTIES"),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),
     marks=Column("pages:MARKS"),

@@ -13,7 +13,7 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.adapter.event_batches import MAX_EVENTS, report_materializations
 from databuild_dagster.bindings.display.materialization import LiveRef, live_events, unseen
-from databuild_dagster.bindings.orchestration.duties import Duty, Place, Work
+from databuild_dagster.bindings.orchestration.duties import Place, Work
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
 from databuild_dagster.data.environment import environment_of
 from databuild_dagster.engine.engine import Engine
@@ -82,21 +82,12 @@ def _materialize(instance: DagsterInstance, engine: Engine, ours: dict[str, Data
     report_materializations(instance, unseen(instance, events))
 
 
-def _in_tick(work: Work) -> None:
+def in_tick(work: Work) -> None:
+    """The duty of a tick."""
     announce_borrowed(work.instance, work.deployment.location, work.datasets, head=work.head)
 
 
-def _at_end(place: Place, seconds: float | None) -> bool | None:
+def at_end(place: Place, seconds: float | None) -> bool | None:
+    """The duty at the end of a build."""
     most_seconds = END_SECONDS if seconds is None else seconds
     return announce_borrowed(place.instance, place.deployment.location, place.datasets, seconds=most_seconds)
-
-
-DUTIES: Final = (
-    Duty(
-        "show borrowed partitions",
-        _in_tick,
-        why="the tick borrows",
-        behind="tend held Dagster runs",
-        finish=_at_end,
-    ),
-)

@@ -27,7 +27,8 @@ from databuild_dagster.store.store import Store
 
 #: More inputs than instances have.
 _ALL = 1 << 40
-_NOT_OPENED = "its log does not have the opening of the environment"
+#: Why a build state is not the base of an environment.
+NOT_OPENED = "its log does not have the opening of the environment"
 
 
 def _url_of_base(environment: Environment) -> str:
@@ -102,14 +103,14 @@ class Base:
             place = f"; the base was {before}" if before not in ("", self._store.database.place) else ""
             raise self._changed(f"it is a different one, or was taken over{place}")
         if self.queries.events.fingerprint(self.pin) != opening.fingerprint:
-            raise self._changed(_NOT_OPENED)
+            raise self._changed(NOT_OPENED)
 
     def check_is_open(self, now: float) -> None:
         """Raises `BaseChanged`, `EnvironmentClosing`, `EnvironmentOver`."""
         name, opening = self._environment.name, self._opening
         opened = opening.unpinned or opened_in(self._store).get(name)
         if opened is None or opened.id != opening.id:
-            raise self._changed(_NOT_OPENED)
+            raise self._changed(NOT_OPENED)
         if opened.is_closing:
             raise EnvironmentClosing(name=name)
         if now >= opened.keep_until:

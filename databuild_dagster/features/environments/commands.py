@@ -1,4 +1,4 @@
-"""`databuild env create|list|show|diff|refresh|drop` (rules 16)."""
+"""`databuild env create|list|show|diff|refresh|promote|attach|drop` (rules 16)."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -138,6 +138,8 @@ def show(name: str | None, as_json: bool) -> None:
         click.echo(f"It is on host {opened.host}.")
     elif opened.is_closing:
         click.echo(f"It is being removed; `databuild env drop {typed(name)}` removes the rest.")
+    elif shown.state is EnvironmentState.MOVED:
+        click.echo(f"Its base was moved here; `databuild env drop {typed(name)}` removes it.")
     elif shown.state is EnvironmentState.OPENING:
         click.echo(f"It was not opened to its end; `databuild env create {typed(name)}` continues.")
     if shown.borrowed is not None:
@@ -224,6 +226,20 @@ def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
         # A command in full would be printed with --env.
         back = " In the base, `revert --to INSTANCE REF` takes one back." if moved else ""
         click.echo(f"The base took {n} from {done.environment}{there}.{back}")
+
+
+@click.command()
+@_NAME
+@common
+def attach(name: str, as_json: bool) -> None:
+    """Continue an environment after a take-over of its base.
+
+    `databuild log take-over` gives the base a new id, and its environments stop, because it may be a copy. The base must have the event on
+    which the environment was opened. A command that was killed is repeated.
+    """
+    environments = _environments(base_home())
+    (shown,) = _shown(environments, {name: environments.attach(name)})
+    answer(shown, f"Environment {name} continues, from event {shown.pin} of its base.", as_json=as_json)
 
 
 @click.command()

@@ -12,7 +12,7 @@ import msgspec
 
 from databuild_dagster.bindings.registry.plain_keys import dynamic_name
 from databuild_dagster.data.dynamic_keys import dynamic_keys
-from databuild_dagster.data.environment import FILE_NAME, Environment, environment_of, folder_of, home_of
+from databuild_dagster.data.environment import FILE_NAME, Environment, base_of_home, environment_of, folder_of, home_of
 from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, BadHome, moves_events
 from databuild_dagster.data.ownership import (
     MARKER_NAME,
@@ -25,7 +25,7 @@ from databuild_dagster.data.ownership import (
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone, this_user
 from databuild_dagster.engine.orchestrator_notes import has_orchestrator
-from databuild_dagster.features.environments.base import base_of
+from databuild_dagster.features.environments.base import NOT_OPENED, base_of
 from databuild_dagster.features.environments.borrowing import borrow_again
 from databuild_dagster.features.environments.errors import (
     BadDays,
@@ -33,6 +33,7 @@ from databuild_dagster.features.environments.errors import (
     BadRoot,
     BaseChanged,
     BaseIsEnvironment,
+    BaseMoved,
     EnvironmentClosing,
     EnvironmentElsewhere,
     EnvironmentExists,
@@ -42,6 +43,7 @@ from databuild_dagster.features.environments.errors import (
 )
 from databuild_dagster.features.environments.following import follow
 from databuild_dagster.features.environments.keeping import GRACE_SECONDS
+from databuild_dagster.features.environments.probing import leave_probe
 from databuild_dagster.features.environments.records import (
     Opened,
     Opening,
@@ -123,13 +125,15 @@ class Environments:
     def both(self, name: str) -> Iterator[tuple[Engine, Engine]]:
         """The engines of the base and of an environment.
 
-        Raises `NoEnvironment`, `EnvironmentClosing`, `EnvironmentElsewhere`, `NotOpened`.
+        Raises `NoEnvironment`, `EnvironmentClosing`, `EnvironmentElsewhere`, `BaseMoved`, `NotOpened`.
         """
         found = self.opened()
         if (opened := found.get(name)) is None:
             raise NoEnvironment(name=name, names=list(found))
         if opened.is_closing:
             raise EnvironmentClosing(name=name)
+        if opened.is_moved:
+            raise _base_moved(opened, self.base)
         with self._engine_of(self.base) as base, self._own_engine(opened) as own:
             if own is None:
                 raise NotOpened(name=name) if opened.is_of_this_host else _elsewhere(opened)
@@ -171,7 +175,7 @@ class Environments:
 
         An environment that is not pinned has no record in its base, of which a right to read is enough.
         Raises `BadEnvironmentName`, `BadDays`, `BadHome`, `BadRoot`, `BaseIsEnvironment`, `EnvironmentExists`, `EnvironmentElsewhere`,
-        `EnvironmentClosing`, `InvalidWarehouse`, `DiskTrouble`, `StorageTrouble`, `OSError`.
+        `EnvironmentClosing`, `BaseMoved`, `InvalidWarehouse`, `DiskTrouble`, `StorageTrouble`, `OSError`.
         """
         if not _NAME.fullmatch(name):
             raise BadEnvironmentName(value=name)
@@ -199,6 +203,8 @@ class Environments:
                 raise _elsewhere(opened)
             elif opened.is_closing:
                 raise EnvironmentClosing(name=name)
+            elif opened.is_moved:
+                raise _base_moved(opened, self.base)
             elif not is_pinned or self._is_opened(opened) or (root is not None and root != opened.root):
                 raise EnvironmentExists(name=name)
             # A store of an older version has no id.
@@ -208,6 +214,7 @@ class Environments:
             _make_home(Path(opened.home), environment, engine.queries.datasets.all().values())
             with self._engine_of(Path(opened.home)) as own:
                 Ownership(own.store).claim(Warehouse(opened.root))
+                leave_probe(opened)
                 unpinned = None if is_pinned else opened
                 record_opening(own, Opening(opened.id, name, store_id, opened.pin, fingerprint, unpinned))
         return opened
@@ -257,6 +264,30 @@ class Environments:
             release_in(engine, pinned, earlier)
         return Refreshed(name, pin_before, pinned.pin, borrowed, kept, earlier, n_open)
 
+    def attach(self, name: str) -> Opened:
+        """Let an environment continue over its base, which has a new id since `databuild log take-over`. A killed call is repeated.
+
+        Raises as `both`, and `BaseChanged` if the log of the base is not that on which the environment was opened.
+        """
+        with self.both(name) as (engine, own):
+            opening, identity, place = opening_of(own.store), engine.store.identity(), engine.store.database.place
+            home = Path(str(own.store.path)).parent
+            environment = environment_of(home)
+            assert opening is not None
+            assert environment is not None, "it was opened to its end"
+            why = None
+            if identity.id is not None and not identity.is_in_place:
+                why = "it is a copy, or was moved or restored, so run `databuild log take-over` first"
+            elif _is_copy(engine, environment):
+                why = f"the base is in {environment.base}"
+            elif engine.queries.events.fingerprint(opening.pin) != opening.fingerprint:
+                why = NOT_OPENED
+            if why is not None:
+                raise BaseChanged(name=name, place=place, why=why)
+            _describe(home, msgspec.structs.replace(environment, base=str(self.base), place=place))
+            record_opening(own, msgspec.structs.replace(opening, base_id=identity.id or ""), opening)
+            return opening.unpinned or opened_in(engine.store)[name]
+
     def drop(self, name: str) -> str | None:
         """Remove an environment and what it built, also one that a restored base does not know. A killed call is continued by the next.
 
@@ -274,11 +305,13 @@ class Environments:
                     return opened.root
                 # An earlier environment of the name: the different host has freed the name.
                 opened = None
-            home = home_of(self.base, name) if opened is None else Path(opened.home)
+            # Both of a base that was moved are beside it.
+            home = home_of(self.base, name) if opened is None or opened.is_moved else Path(opened.home)
             if opened is None and not (_NAME.fullmatch(name) and home.exists()):
                 raise NoEnvironment(name=name, names=list(found))
             environment = environment_of(home)
             known = opened or environment
+            root = None if known is None else _root_now(known, home)
             store_id, kept = None, frozenset[str]()
             # A removal that was killed in the home has removed the root.
             if environment is not None and (home / DATABASE_NAME).exists():
@@ -296,8 +329,8 @@ class Environments:
             base = engine.store.identity()
             heir = Marker(base.id or "", base.place or "")
             # The data before the home, which alone says whose the data is.
-            if known is not None:
-                _remove_root(known.root, store_id, kept, heir)
+            if root is not None:
+                _remove_root(root, store_id, kept, heir)
             _remove_folder(home.parent, store_id)
             if opened is not None:
                 forget_in(engine, name)
@@ -443,10 +476,14 @@ def _make_home(home: Path, environment: Environment, datasets: Iterable[DatasetS
         Path(environment.root).mkdir(parents=True, exist_ok=True)
     (home.parent.parent / ".gitignore").write_text("*\n")
     (home / "dagster.yaml").write_text(SETTINGS)
+    _describe(home, environment)
+    _bring_keys(Path(environment.base), home, datasets)
+
+
+def _describe(home: Path, environment: Environment) -> None:
     temporary = home / f"{FILE_NAME}.new"
     temporary.write_bytes(msgspec.json.encode(environment))
     temporary.replace(home / FILE_NAME)
-    _bring_keys(Path(environment.base), home, datasets)
 
 
 def _bring_keys(base: Path, home: Path, datasets: Iterable[DatasetSpec]) -> None:
@@ -467,6 +504,11 @@ def _bring_keys(base: Path, home: Path, datasets: Iterable[DatasetSpec]) -> None
             instance.add_dynamic_partitions(name, found)
 
 
+def _base_moved(opened: Opened, here: Path) -> BaseMoved:
+    """The environment names its files, and those of its base, where they were."""
+    return BaseMoved(name=opened.name, base=str(base_of_home(opened.home)), here=str(here))
+
+
 def _elsewhere(opened: Opened) -> EnvironmentElsewhere:
     return EnvironmentElsewhere(name=opened.name, host=opened.host, home=opened.home)
 
@@ -476,10 +518,25 @@ def _check_is_base(engine: Engine, own: Engine, environment: Environment, opened
     opening, place = opening_of(own.store), engine.store.database.place
     if environment.place in ("", place):
         return
+    if _is_copy(engine, environment):
+        raise BaseChanged(name=environment.name, place=place, why=f"the base is in {environment.base}")
     if opening is None or (
         opening.base_id != engine.store.identity().id and (opened is None or opened.id != opening.id)
     ):
         raise BaseChanged(name=environment.name, place=place, why=f"the base was {environment.place}")
+
+
+def _is_copy(engine: Engine, environment: Environment) -> bool:
+    """Whether the base of an environment is still there, in a file that is not this one: then this is a copy of the base."""
+    store = Path(environment.base, DATABASE_NAME)
+    return engine.store.path is not None and store.exists() and not store.samefile(engine.store.path)
+
+
+def _root_now(known: Opened | Environment, home: Path) -> str:
+    """The root of an environment, which was moved with a home beside it."""
+    before = Path(known.home) if isinstance(known, Opened) else home_of(Path(known.base), known.name)
+    is_beside = Path(known.root).is_relative_to(before.parent)
+    return str(home.parent / Path(known.root).relative_to(before.parent)) if is_beside else known.root
 
 
 def _check_is_idle(engine: Engine, name: str) -> None:

@@ -28,6 +28,15 @@ class EnvironmentElsewhere(Refused):
     hint = "Choose a different name, or run `databuild env drop {name}` on {host}. A day after its time, every host may free the name."
 
 
+class BaseMoved(Refused):
+    """The environment {name} was opened when its base was in {base}, which is not there."""
+
+    hint = (
+        "Move the base back with its environments, or put links to {here} and {here}.environments there. Otherwise "
+        "`databuild env drop {name}` removes the environment."
+    )
+
+
 class BadEnvironmentName(InvalidRequest):
     """{value!r} is no name of an environment."""
 
@@ -74,8 +83,8 @@ class BaseChanged(StoreUnusable):
     """The build state in {place} is not the base that the environment {name} was opened on: {why}."""
 
     hint = (
-        "Correct DATABUILD_DB_URL or DAGSTER_HOME if it names the wrong one. Otherwise `databuild env drop {name}` removes the "
-        "environment, and `databuild env create {name}` opens it on the present state."
+        "Correct DATABUILD_DB_URL or DAGSTER_HOME if it names the wrong one. After `databuild log take-over` of the base, "
+        "`databuild env attach {name}` continues. Otherwise `databuild env drop {name}` removes the environment."
     )
 
 

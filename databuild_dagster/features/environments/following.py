@@ -43,7 +43,7 @@ class _Looked:
 def follow(engine: Engine, base: Base) -> None:
     """Record what happened in the base to instances of both logs, in one command."""
     # All that a process borrows was good at the pin, so nothing before the pin is news.
-    looked = engine.memory.of((_Looked, base.pin), lambda: _Looked(base.pin))
+    looked = engine.memory.of((_Looked, base.revision), lambda: _Looked(base.pin))
     there, has_news = base.queries.events.news(_NEWS_THERE, looked.there)
     here, has_borrowed = engine.queries.events.news(_NEWS_HERE, looked.here)
     if has_news or has_borrowed:

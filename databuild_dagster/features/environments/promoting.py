@@ -19,6 +19,7 @@ from databuild_dagster.features.environments.base import base_of, inputs_in
 from databuild_dagster.features.environments.borrowing import birth_of
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.errors import NothingBuilt, TooManyToPromote
+from databuild_dagster.features.environments.probing import is_seen
 from databuild_dagster.features.environments.records import (
     Opened,
     earlier_pins,
@@ -39,7 +40,6 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
-from databuild_dagster.warehouse.storage import protocol_of
 
 #: Refs of a promotion.
 MAX_PROMOTED: Final = 10_000
@@ -122,8 +122,11 @@ def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
     if base.store.identity().id is None:
         # No marker could say that the data is its own.
         return "an older version made its build state, and `databuild log take-over` gives it an id"
-    if base.store.path is None and protocol_of(opened.root) is None:
-        return f"{opened.root} is on the disk of this machine, which others that read the base may not have"
+    if not is_seen(base, opened):
+        return (
+            f"{opened.root} is on a disk, and no orchestrator of the base has read it there yet; if it has that disk at the same path, "
+            "its next tick does"
+        )
     return None
 
 

@@ -5,22 +5,35 @@ base.
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from databuild_dagster.data.environment import RECORDS
+from databuild_dagster.data.environment import RECORDS, base_of_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
 from databuild_dagster.model.events import InstancesPromoted
-from databuild_dagster.model.meta_storage import Put, Remove, Statement, do, iif, not_exists, revision_is, value_is
+from databuild_dagster.model.meta_storage import (
+    Put,
+    Remove,
+    Statement,
+    do,
+    exists,
+    iif,
+    not_exists,
+    revision_is,
+    value_is,
+)
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.backends.sqlite import this_host
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
+#: Prefix of the keys, in the log of a base in PostgreSQL, of the environments whose root on a disk an orchestrator has read.
+SEEN: Final = "environments.seen/"
 #: The key in the log of an environment.
 OPENING: Final = "environment"
 #: Prefix of the keys, in the log of an environment, of the instances that it gave to its base (rule 16.11).
@@ -53,6 +66,11 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_of_this_host(self) -> bool:
         """Whether the home of the environment is on this host, as far as the record says."""
         return self.host in ("", this_host())
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the home of the base was moved, on this host, and the environment with it."""
+        return self.is_of_this_host and not (base_of_home(self.home).exists() or Path(self.home).exists())
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,7 +150,19 @@ def close_unpinned_in(own: Engine, opening: Opening) -> None:
 
 def forget_in(engine: Engine, name: str) -> None:
     """Record in the base that an environment is gone; its name is free."""
-    _invoke(engine, do(Remove(RECORDS + name)))
+    _invoke(engine, do(Remove(RECORDS + name)), iif(exists(SEEN + name), do(Remove(SEEN + name))))
+
+
+def note_seen(engine: Engine, opened: Opened) -> None:
+    """Record in the base that an orchestrator of it has read the root of an environment."""
+    key, id = SEEN + opened.name, opened.id.encode()
+    _invoke(engine, iif(value_is(key, "ne", id), do(Put(key, id))))
+
+
+def seen_in(store: Store) -> dict[str, str]:
+    """By name, the id of the opening whose root an orchestrator has read."""
+    entries = MetaQueries(store).prefix(SEEN).entries
+    return {entry.key.removeprefix(SEEN): entry.value.decode() for entry in entries if entry.value is not None}
 
 
 def opening_of(store: Store) -> Opening | None:

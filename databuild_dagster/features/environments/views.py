@@ -25,6 +25,8 @@ class EnvironmentState(StrEnum):
     #: `databuild env create` did not come to its end.
     OPENING = "opening"
     OPEN = "open"
+    #: Its base is not where it was, and it names files there.
+    MOVED = "moved"
     #: It is being removed.
     CLOSING = "closing"
     #: Its time has passed: it borrows nothing more.
@@ -96,13 +98,13 @@ def views_of(
 def _view_of(opened: Opened, pinned_at: float | None, now: float, figures: EnvironmentFigures) -> EnvironmentView:
     try:
         found = figures.of(opened)
-        is_opening = found is None and opened.is_of_this_host
+        is_left = found is None and opened.is_of_this_host
     except StoreUnusable:
         # A broken environment hides no other.
-        found, is_opening = None, False
+        found, is_left = None, False
     return EnvironmentView(
         name=opened.name,
-        state=_state_of(opened, now, is_opening=is_opening),
+        state=_state_of(opened, now, is_left=is_left),
         opened_by=opened.opened_by,
         opened_at=Time(opened.opened_at),
         pin=opened.pin,
@@ -114,12 +116,14 @@ def _view_of(opened: Opened, pinned_at: float | None, now: float, figures: Envir
     )
 
 
-def _state_of(opened: Opened, now: float, *, is_opening: bool) -> EnvironmentState:
+def _state_of(opened: Opened, now: float, *, is_left: bool) -> EnvironmentState:
     if opened.is_closing:
         return EnvironmentState.CLOSING
     if now >= opened.keep_until:
         return EnvironmentState.OVER
-    return EnvironmentState.OPENING if is_opening else EnvironmentState.OPEN
+    if is_left:
+        return EnvironmentState.MOVED if opened.is_moved else EnvironmentState.OPENING
+    return EnvironmentState.OPEN
 
 
 def _stamps(database: Path) -> list[tuple[int, int] | None]:

@@ -151,6 +151,21 @@ def test_environments_are_listed_and_removed(shop: Project) -> None:
     assert (gone.code, "has no environment branch" in gone.err) == (2, True)
 
 
+def test_a_take_over_names_the_environments_that_have_to_be_attached(project: Project) -> None:
+    project.define(SHOP)
+    project.build("raw@mon")
+    project.ask("env", "create", "branch")
+
+    taken = project.ask("log", "take-over", "--yes")
+    refused = project.call("--env", "branch", "plan", "raw@mon")
+    attached = project.ask("env", "attach", "branch")
+
+    assert taken["environments"] == ["branch"]
+    assert (refused.code, "databuild env attach branch" in refused.err) == (2, True)
+    assert attached["state"] == "open"
+    assert [job["action"] for job in project.ask("--env", "branch", "plan", "raw@mon")["jobs"]] == ["reuse"]
+
+
 def test_a_base_that_is_away_ends_a_build_at_once(shop: Project) -> None:
     opened = shop.ask("env", "create", "branch")
     shop.ask("--env", "branch", "plan", *MON)
@@ -287,19 +302,28 @@ def test_a_branch_is_built_beside_a_base_in_postgresql(
     assert project.ask("env", "list") == []
 
 
-def test_a_branch_is_built_in_the_bucket_of_its_base(project: Project, s3: S3Server, bucket: str) -> None:
-    project.define(SHOP.replace('HERE / "production"', f'"s3://{bucket}/production"'))
+def test_a_branch_is_built_and_promoted_in_the_bucket_of_its_base(project: Project, s3: S3Server, bucket: str) -> None:
+    in_bucket = SHOP.replace('HERE / "production"', f'"s3://{bucket}/production"')
+    project.define(in_bucket)
     project.build(*MON)
-    before = s3.keys(bucket)
-    project.ask("env", "create", "branch", "--root", f"s3://{bucket}/branch")
-    project.define(SHOP.replace("frame.n > 1", "frame.n > 2"))
+    before = set(s3.keys(bucket))
+    project.ask("env", "create", "branch", "--root", f"s3://{bucket}/branches/branch")
+    project.define(in_bucket.replace("frame.n > 1", "frame.n > 2"))
 
     project.ask("--env", "branch", "build", *MON)
 
-    written = sorted(set(s3.keys(bucket)) - set(before))
-    assert {key.split("/")[1] for key in written if key.endswith(".parquet")} == {"clean", "report"}
-    assert all(key.startswith("branch/") for key in written)
+    written = {key for key in s3.keys(bucket) if key.endswith(".parquet")} - before
+    assert {key.split("/")[2] for key in written if key.startswith("branches/branch/")} == {"clean", "report"}
+    assert len(written) == 2
     assert len(project.ask("--env", "branch", "read", "report@mon")) == 4
     assert len(project.ask("--env", "branch", "read", "side@mon")) == 3
+    # The deploy of the merged branch.
+    project.build("raw@mon")
+    project.ask("env", "promote", "branch")
     project.ask("env", "drop", "branch")
-    assert s3.keys(bucket) == before
+    assert written <= set(s3.keys(bucket))
+    assert len(project.ask("read", "report@mon")) == 4
+    assert project.call("log", "check", "--deep").code == 0
+    project.build("--rebuild", "clean@mon", "report@mon")
+    project.ask("gc", "--keep", "0", "--older-than", "none", "--yes")
+    assert not written & set(s3.keys(bucket)), "the base owns the root"
