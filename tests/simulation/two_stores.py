@@ -6,6 +6,7 @@ writes a file of four bytes. `Watch` reads both logs after each commit, and says
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -59,6 +60,8 @@ from .wording import happened, said
 STORM_SECONDS = 240.0
 #: Within this time of calm, everything that can be built is.
 CALM_SECONDS = 900.0
+#: Where files cost no disk.
+MEMORY = "/dev/shm"
 #: How many stories end with a second fold of each log.
 CHECKED = 0.15
 #: Simulations that the shrinking of a story may cost.
@@ -114,8 +117,9 @@ class Ended:
 def story_of(seed: int) -> Story:
     rng = random.Random(f"two stores {seed}")
     names = ["one", "two"][: 1 + (rng.random() < 0.4)]
-    deeds = [Deed(number, "create", name, rng.uniform(0.0, 20.0)) for number, name in enumerate(names)]
-    for number in range(len(names), len(names) + rng.randint(6, 18)):
+    deeds = [Deed(number, "create", name, rng.uniform(0.0, 10.0)) for number, name in enumerate(names)]
+    deeds += [Deed(10 + number, "want", name, rng.uniform(10.0, 60.0)) for number, name in enumerate(names)]
+    for number in range(20, 20 + rng.randint(6, 18)):
         where = rng.choice([BASE, *names, *names])
         what = rng.choice(IN_BASE if where == BASE else IN_ENVIRONMENT)
         deeds.append(Deed(number, what, where, rng.uniform(5.0, STORM_SECONDS)))
@@ -172,7 +176,7 @@ class Place:
     """A folder with a base in which everything is built, copied for each story."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="databuild-two-stores-")
+        self._folder = tempfile.TemporaryDirectory(prefix="databuild-two-stores-", dir=MEMORY if os.path.isdir(MEMORY) else None)
         self.home = Path(self._folder.name, "base")
         self._first = Path(self._folder.name, "first")
         self.home.mkdir()
@@ -332,7 +336,7 @@ class World:
                 registered: tuple[DatasetSpec, ...] = ()
                 while True:
                     registered = self._tick(where, engine, judge, registered)
-                    self.scheduler.sleep(self.scheduler.current.rng.uniform(6.0, 18.0))  # type: ignore[union-attr]
+                    self.scheduler.sleep(self.scheduler.current.rng.uniform(8.0, 24.0))  # type: ignore[union-attr]
 
         process = self.start(name, main, after=0.0 if incarnation == 1 else 5.0)
         process.at_end.append(lambda crashed: self.scheduler.is_over or self.orchestrate(where, incarnation + 1))
@@ -379,29 +383,22 @@ class World:
             process.at_end.append(ended)
 
     def _do(self, deed: Deed) -> None:
+        rng = cast(Process, self.scheduler.current).rng
         match deed.what:
             case "create":
                 self.environments.create(deed.where)
             case "refresh":
                 self.environments.refresh(deed.where)
             case "promote":
-                promote(self.environments, deed.where, ahead=self._luck() < 0.5)
+                promote(self.environments, deed.where, ahead=rng.random() < 0.5)
             case "some":
-                promote(self.environments, deed.where, [Ref(self._pick(["clean", "clean@x", "report@y"]))], ahead=True)
+                promote(self.environments, deed.where, [Ref(rng.choice([*INPUTS, *REFS]))], ahead=True)
             case "drop":
                 self.environments.drop(deed.where)
             case _ if self.is_there(deed.where):
                 with self.opened(self.home_of(deed.where)) as engine:
                     engine.catalog = cast(Catalog, SmallCatalog(self.specs(deed.where)))
                     Person(self, deed.where, engine).act(deed.what)
-
-    def _luck(self) -> float:
-        assert self.scheduler.current is not None
-        return self.scheduler.current.rng.random()
-
-    def _pick(self, names: list[str]) -> str:
-        assert self.scheduler.current is not None
-        return self.scheduler.current.rng.choice(names)
 
     # The end
 
@@ -535,10 +532,10 @@ class Person:
         return self.rng.choice(REFS)
 
     def want(self) -> None:
-        refs = [self.ref()]
+        refs = self.rng.sample(REFS, self.rng.randint(1, 4))
         if self.where != BASE:
             provide(self.engine, refs)
-        self.engine.handle(c.CreateWants(wants=((refs[0],),)))
+        self.engine.handle(c.CreateWants(wants=tuple((ref,) for ref in refs)))
 
     def rebuild(self) -> None:
         self.engine.handle(c.CreateWants(wants=((self.ref(),),), rebuild=True))

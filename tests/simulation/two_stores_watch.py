@@ -69,9 +69,7 @@ class Watch:
 
     @property
     def _base(self) -> Watch:
-        found = self.world.watch(BASE)
-        assert found is not None
-        return found
+        return self.world.watches[BASE]
 
     # After a commit
 
