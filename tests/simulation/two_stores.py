@@ -11,18 +11,20 @@ import random
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from unittest.mock import patch
 
 from databuild_dagster.data.environment import environment_of, home_of
 from databuild_dagster.data.home import DATABASE_NAME, sqlite_url
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.log_time import forget_warned
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass
@@ -51,7 +53,9 @@ from tests.support.clock import NOON, Ids
 from tests.support.parquet_rows import make_manifest
 from tests.support.ports import HandForeign
 
-from .processes import Broken, Crashed, Process, Scheduler, Trouble, Turns
+from .processes import Broken, Process, Scheduler, Trouble, Turns
+from .shrinking import without_some
+from .simulate import Failure, Result
 from .stepped import SteppedStore
 from .two_stores_watch import BASE, REFS, Watch
 from .wording import happened, said
@@ -63,16 +67,48 @@ CALM_SECONDS = 900.0
 #: Where files cost no disk.
 MEMORY = "/dev/shm"
 #: How many stories end with a second fold of each log.
-CHECKED = 0.15
+FOLDED = 0.1
 #: Simulations that the shrinking of a story may cost.
 MOST_RUNS = 150
 #: Of each ref, its inputs; the functions of a branch have other code.
 INPUTS = {"clean": ("raw",), "other": ("raw",), "report": ("clean", "other")}
 #: What people do in the base, and in an environment; a deed that is named more often happens more often.
-IN_BASE = "arrive arrive taint taint untaint revert want rebuild compact erase gc gc pause deploy".split()
-IN_ENVIRONMENT = (
-    "want want want taint untaint revert rebuild compact erase gc refresh refresh promote promote promote some drop deploy"
-).split()
+IN_BASE = [
+    "arrive",
+    "arrive",
+    "taint",
+    "taint",
+    "untaint",
+    "revert",
+    "want",
+    "rebuild",
+    "compact",
+    "erase",
+    "gc",
+    "gc",
+    "pause",
+    "deploy",
+]
+IN_ENVIRONMENT = [
+    "want",
+    "want",
+    "want",
+    "taint",
+    "untaint",
+    "revert",
+    "rebuild",
+    "compact",
+    "erase",
+    "gc",
+    "refresh",
+    "refresh",
+    "promote",
+    "promote",
+    "promote",
+    "some",
+    "drop",
+    "deploy",
+]
 
 
 @dataclass(frozen=True)
@@ -100,20 +136,6 @@ class Story:
     muted: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The end of a story: what broke, if anything did."""
-
-    story: Story
-    kind: str | None
-    detail: str
-    incidents: tuple[str, ...]
-    lines: tuple[str, ...]
-    n_events: int
-    #: Commands of each kind that came to their end.
-    done: dict[str, int]
-
-
 def story_of(seed: int) -> Story:
     rng = random.Random(f"two stores {seed}")
     names = ["one", "two"][: 1 + (rng.random() < 0.4)]
@@ -124,7 +146,11 @@ def story_of(seed: int) -> Story:
         what = rng.choice(IN_BASE if where == BASE else IN_ENVIRONMENT)
         deeds.append(Deed(number, what, where, rng.uniform(5.0, STORM_SECONDS)))
     # After a drop the name is used again.
-    again = [replace(one, number=100 + one.number, what="create", after=one.after + 30) for one in deeds if one.what == "drop"]
+    again = [
+        replace(one, number=100 + one.number, what="create", after=one.after + 30)
+        for one in deeds
+        if one.what == "drop"
+    ]
     is_hostile = rng.random() < 0.7
     trouble = Trouble(
         crash=rng.choice([0.0, 0.002, 0.01]) * is_hostile,
@@ -176,7 +202,9 @@ class Place:
     """A folder with a base in which everything is built, copied for each story."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="databuild-two-stores-", dir=MEMORY if os.path.isdir(MEMORY) else None)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="databuild-two-stores-", dir=MEMORY if os.path.isdir(MEMORY) else None
+        )
         self.home = Path(self._folder.name, "base")
         self._first = Path(self._folder.name, "first")
         self.home.mkdir()
@@ -217,7 +245,6 @@ class World:
         #: The version of the code of each asset, by base or environment.
         self.code: dict[str, dict[str, int]] = {BASE: dict.fromkeys(INPUTS, 1)}
         self.runs: dict[str, Runs] = {}
-        self.done: dict[str, int] = {}
         self._turns: dict[str, _Lock] = {}
         self._stores: list[SteppedStore] = []
         self._refs: dict[str, tuple[str, ...]] = {}
@@ -225,6 +252,9 @@ class World:
         self._patch = patch.object(base_module, "_BaseStore", _BaseStore)
         self._patch.start()
         _BaseStore.world = self
+        # A process warns once for each store, and reads for that.
+        for where in {BASE, *(deed.where for deed in story.deeds)}:
+            forget_warned(sqlite_url(self.home_of(where)))
         with self.opened(self.home) as engine:
             register(engine, self.specs(BASE))
         self.orchestrate(BASE)
@@ -320,8 +350,6 @@ class World:
                 main()
             except DatabuildError as error:
                 self.scheduler.tell(f"ends: {error.message}")
-            else:
-                self.done[name.split()[0]] = self.done.get(name.split()[0], 0) + 1
 
         return self.scheduler.start(name, body, after=after)
 
@@ -336,7 +364,7 @@ class World:
                 registered: tuple[DatasetSpec, ...] = ()
                 while True:
                     registered = self._tick(where, engine, judge, registered)
-                    self.scheduler.sleep(self.scheduler.current.rng.uniform(8.0, 24.0))  # type: ignore[union-attr]
+                    self.scheduler.sleep(self.scheduler.current.rng.uniform(10.0, 30.0))  # type: ignore[union-attr]
 
         process = self.start(name, main, after=0.0 if incarnation == 1 else 5.0)
         process.at_end.append(lambda crashed: self.scheduler.is_over or self.orchestrate(where, incarnation + 1))
@@ -391,6 +419,8 @@ class World:
                 self.environments.refresh(deed.where)
             case "promote":
                 promote(self.environments, deed.where, ahead=rng.random() < 0.5)
+            case "promote-x":
+                promote(self.environments, deed.where, [Ref("clean@x"), Ref("report@x")], ahead=True)
             case "some":
                 promote(self.environments, deed.where, [Ref(rng.choice([*INPUTS, *REFS]))], ahead=True)
             case "drop":
@@ -402,14 +432,18 @@ class World:
 
     # The end
 
-    def storm(self) -> None:
+    def begin(self, changed: Iterable[str] | None = None) -> None:
+        """All deeds come at their time. `changed` are the assets that branches change, by chance if it is None."""
         for name in sorted({deed.where for deed in self.story.deeds} - {BASE}):
-            # An asset or two are changed.
-            changed = {self.rng.choice(list(INPUTS)), self.rng.choice(["clean", "report"])}
-            self.code[name] = {asset: 2 if asset in changed else 1 for asset in INPUTS}
+            edited = changed or {self.rng.choice(list(INPUTS)), self.rng.choice(["clean", "report"])}
+            self.code[name] = {asset: 2 if asset in edited else 1 for asset in INPUTS}
             self.orchestrate(name)
         for deed in self.story.deeds:
             self.do(deed)
+
+    def storm(self) -> None:
+        """Trouble, then calm until nothing is left to do, then everything that must hold."""
+        self.begin()
         self.scheduler.run_until(NOON + STORM_SECONDS + 60)
         self.scheduler.is_calm = True
         self.scheduler.tell("trouble ends", who="the world")
@@ -421,9 +455,11 @@ class World:
                 self._finally(f"refresh finally in {name}", partial(self.environments.refresh, name))
                 self._until(partial(self.is_at_rest, name), f"an open want in {name}")
                 self._finally(f"promote finally in {name}", partial(self._promote_all, name))
-        for where in list(self.watches) if self.rng.random() < CHECKED else ():
-            if (watch := self.watch(where)) is not None:
-                watch.check_at_end()
+        is_folded = self.rng.random() < FOLDED
+        for watch in [watch for where in list(self.watches) if (watch := self.watch(where)) is not None]:
+            watch.check_invariants()
+            if is_folded:
+                watch.check_fold()
         if self.rng.random() < 0.5:
             for name in list(self.code):
                 if name != BASE:
@@ -536,6 +572,9 @@ class Person:
         if self.where != BASE:
             provide(self.engine, refs)
         self.engine.handle(c.CreateWants(wants=tuple((ref,) for ref in refs)))
+
+    def build(self) -> None:
+        self.engine.handle(c.CreateWants(wants=((Ref("clean@x"), Ref("report@x")),)))
 
     def rebuild(self) -> None:
         self.engine.handle(c.CreateWants(wants=((self.ref(),),), rebuild=True))
@@ -659,7 +698,10 @@ class Runs:
             spec = specs[asset_of(runs[0].refs[0])]
             code = spec.code.digest if isinstance(spec.code, CodeSpec) else None
             start = c.StartLaunch(
-                launch_id=launch_id, dagster_run_id=f"run {launch_id}", holder="a process", made_with=MadeWith(code=code)
+                launch_id=launch_id,
+                dagster_run_id=f"run {launch_id}",
+                holder="a process",
+                made_with=MadeWith(code=code),
             )
             with suppress(AlreadyStarted, JobRunEnded, StaleJobRun):
                 for job_run_id in engine.handle(start).job_run_ids:
@@ -694,18 +736,59 @@ class Runs:
 # Running and shrinking
 
 
-def run(story: Story, place: Place) -> Ended:
-    world = World(story, place)
-    kind, detail = None, ""
+def simulate(story: Story) -> Result[Story]:
+    """A storm, and what was wrong, if anything was. The same for ever."""
+    world, failure = World(story, place()), None
+    scheduler = world.scheduler
+
+    def failed(kind: str, detail: str) -> Failure[Story]:
+        return Failure(kind, detail, story, tuple(scheduler.incidents), tuple(scheduler.story))
+
     try:
         world.storm()
     except Broken as broken:
-        kind, detail = broken.kind, str(broken)
+        failure = failed(broken.kind, str(broken))
     except Exception as error:
         # Only refusals are expected: a process that ends by an error is a finding like any other.
-        kind, detail = type(error).__name__, "".join(traceback.format_exception(error, limit=-6)).rstrip()
+        failure = failed(type(error).__name__, "".join(traceback.format_exception(error, limit=-6)).rstrip())
     finally:
         world.end()
     n_events = sum(watch.seq for watch in world.watches.values())
-    scheduler = world.scheduler
-    return Ended(story, kind, detail, tuple(scheduler.incidents), tuple(scheduler.story), n_events, world.done)
+    fingerprint = sha256("\n".join(scheduler.story).encode()).hexdigest()
+    return Result(failure, n_events, scheduler.n_steps, len(scheduler.incidents), fingerprint)
+
+
+def simulate_seeds(seeds: Iterable[int]) -> list[Result[Story]]:
+    return [simulate(story_of(seed)) for seed in seeds]
+
+
+def shrunk(failure: Failure[Story], most_runs: int = MOST_RUNS) -> Failure[Story]:
+    """The smallest failure of the same kind that was found."""
+    left, goes_on = most_runs, True
+    while goes_on:
+        goes_on = False
+        for smaller in _smaller(failure):
+            if (left := left - 1) < 0:
+                return failure
+            found = simulate(smaller).failure
+            if found is not None and found.kind == failure.kind:
+                failure, goes_on = found, True
+                break
+    return failure
+
+
+def _smaller(failure: Failure[Story]) -> Iterator[Story]:
+    story = failure.scenario
+    if story.trouble != Trouble():
+        yield replace(story, trouble=Trouble())
+    for deeds in without_some(story.deeds):
+        yield replace(story, deeds=deeds)
+    for kept in without_some(failure.incidents):
+        yield replace(story, muted=story.muted | (set(failure.incidents) - set(kept)))
+
+
+def described(failure: Failure[Story]) -> str:
+    """The story of a failure, to be read by a person."""
+    seed = failure.scenario.seed
+    lines = [f"Seed {seed} fails: {failure.detail}", "", *(f"  {line}" for line in failure.story), ""]
+    return "\n".join([*lines, f"  Once more: python -m tests.simulation --two-stores --first {seed} --seeds 1"])

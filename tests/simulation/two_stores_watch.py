@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from databuild_dagster.data.environment import RECORDS
 from databuild_dagster.engine.why.explain import Cause
-from databuild_dagster.features.environments.records import Opened, given_uuids, opened_in, opening_of
+from databuild_dagster.features.environments.records import given_uuids, opened_in, opening_of
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
@@ -36,6 +36,10 @@ REFS = [Ref(f"{asset}@{key}") for key in ("x", "y") for asset in ("raw", "clean"
 LIVE, TAINTED = InstanceState.LIVE, InstanceState.TAINTED
 #: Commands of people that record something in the base about an environment.
 _RECORDING = ("create", "refresh", "drop", "promote", "some")
+
+
+#: The invariants of a log are asked after every so many commits, and at the end.
+LOOKS_PER_CHECK = 10
 
 
 class Watch:
@@ -62,6 +66,7 @@ class Watch:
         self.cleared: set[str] = set()
         #: The pin of the environment when the build of an instance was recorded.
         self.pinned: dict[str, int] = {}
+        self._n_looks = 0
         self._was: dict[str, InstanceState] = {}
         #: Who canceled a taint, and who reverted to an instance.
         self._canceled: dict[str, str] = {}
@@ -102,9 +107,9 @@ class Watch:
                 if isinstance(event.fact, e.InstancesBorrowed):
                     self._check_borrowed(event.fact)
         self._snapshots.append((self.seq, self.now))
-        with self.store.reading() as connection:
-            for violation in violations(connection):
-                raise Broken(violation.invariant, f"{self.where}: {violation.entity} {violation.detail}")
+        self._n_looks += 1
+        if self._n_looks % LOOKS_PER_CHECK == 0:
+            self.check_invariants()
         return self.now != before or any(isinstance(event.fact, e.RemovalFinished | e.MetaInvoked) for event in events)
 
     def _take_in(self, event: e.Event) -> None:
@@ -328,7 +333,12 @@ class Watch:
     def is_out_of_reach(self, causes: Iterable[Cause]) -> bool:
         return bool(list(causes))
 
-    def check_at_end(self) -> None:
+    def check_invariants(self) -> None:
+        with self.store.reading() as connection:
+            for violation in violations(connection):
+                raise Broken(violation.invariant, f"{self.where}: {violation.entity} {violation.detail}")
+
+    def check_fold(self) -> None:
         for violation in check(self.store):
             raise Broken(violation.invariant, f"{self.where}: {violation.entity} {violation.detail}")
 
