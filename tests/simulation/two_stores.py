@@ -163,15 +163,20 @@ def story_of(seed: int) -> Story:
     return Story(seed, tuple(sorted((*deeds, *again), key=lambda deed: deed.after)), trouble)
 
 
-class _BaseStore(base_module._BaseStore, SteppedStore):
-    """The store of a base as an environment opens it, stopping too."""
+class _Store(SteppedStore):
+    """A connection that goes on to the next process: what it has compiled is kept."""
 
     world: World | None = None
 
-    def __init__(self, url: str, environment: str) -> None:
-        super().__init__(url, environment)
-        if self.world is not None:
-            self.world.step(self)
+    def close(self) -> None:
+        if self.world is None:
+            super().close()
+        else:
+            self.world.give_back(self)
+
+
+class _BaseStore(base_module._BaseStore, _Store):
+    """The store of a base as an environment opens it, stopping too."""
 
 
 class _Lock(Turns):
@@ -246,12 +251,12 @@ class World:
         self.code: dict[str, dict[str, int]] = {BASE: dict.fromkeys(INPUTS, 1)}
         self.runs: dict[str, Runs] = {}
         self._turns: dict[str, _Lock] = {}
-        self._stores: list[SteppedStore] = []
+        self._stores: list[_Store] = []
+        self._free: dict[tuple[type[_Store], str, int], list[_Store]] = {}
         self._refs: dict[str, tuple[str, ...]] = {}
         self.watches: dict[str, Watch] = {}
-        self._patch = patch.object(base_module, "_BaseStore", _BaseStore)
+        self._patch = patch.object(base_module, "_BaseStore", self.base_store)
         self._patch.start()
-        _BaseStore.world = self
         # A process warns once for each store, and reads for that.
         for where in {BASE, *(deed.where for deed in story.deeds)}:
             forget_warned(sqlite_url(self.home_of(where)))
@@ -261,17 +266,31 @@ class World:
 
     # Stores
 
-    def step(self, store: SteppedStore) -> None:
-        """From here on the store stops at every use."""
-        assert store.path is not None
-        store.scheduler = self.scheduler
-        store.database._lock = self._turns.setdefault(store.path, _Lock(self.scheduler))  # type: ignore[attr-defined]
-        path = store.path
-        store.committed = lambda: self.committed(path)  # type: ignore[method-assign]
+    def _take(self, kind: type[_Store], path: Path, make: Callable[[], _Store]) -> _Store:
+        """A store that stops at every use."""
+        if free := self._free.get((kind, *_file(path))):
+            return free.pop()
+        store = make()
+        store.world, store.scheduler = self, self.scheduler
+        store.database._lock = self._turns.setdefault(str(path), _Lock(self.scheduler))  # type: ignore[attr-defined]
+        store.committed = lambda: self.committed(str(path))  # type: ignore[method-assign]
         self._stores.append(store)
+        return store
+
+    def give_back(self, store: _Store) -> None:
+        free = self._free.setdefault((type(store), *_file(Path(str(store.path)))), [])
+        if store not in free:
+            store.accept()
+            free.append(store)
+
+    def base_store(self, url: str, environment: str) -> _Store:
+        """The store of the base for an environment's process."""
+        store = self._take(_BaseStore, self.home / DATABASE_NAME, lambda: _BaseStore(url, environment))
+        cast(Process, self.scheduler.current).at_end.append(lambda crashed: self.give_back(store))
+        return store
 
     def open(self, home: Path) -> Engine:
-        store = SteppedStore(sqlite_url(home))
+        store = self._take(_Store, home / DATABASE_NAME, lambda: _Store(sqlite_url(home)))
         process = self.scheduler.current
         clock = (lambda: self.scheduler.now) if process is None else self.scheduler.clock_of(process)
         catalog = cast(Catalog, SmallCatalog(self.specs(BASE)))
@@ -279,7 +298,6 @@ class World:
             store, catalog, heartbeats=self.heartbeats, clock=clock, steady=lambda: self.scheduler.now, new_id=self.ids
         )
         engine.world = self
-        self.step(store)
         return engine
 
     @contextmanager
@@ -539,10 +557,9 @@ class World:
 
     def end(self) -> None:
         self.scheduler.end()
-        _BaseStore.world = None
         self._patch.stop()
         for store in self._stores:
-            store.scheduler = None
+            store.world = store.scheduler = None
             with suppress(DatabuildError):
                 store.close()
         for watch in self.watches.values():
@@ -551,6 +568,11 @@ class World:
 
 def register(engine: Engine, specs: tuple[DatasetSpec, ...]) -> None:
     engine.handle(c.RegisterDatasets(location=HERE, datasets=specs))
+
+
+def _file(path: Path) -> tuple[str, int]:
+    """The file that is there now: an environment of the same name has another."""
+    return str(path), path.stat().st_ino if path.exists() else 0
 
 
 class Person:
