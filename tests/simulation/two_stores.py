@@ -44,7 +44,9 @@ from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, p
 from databuild_dagster.model.removals import Reason
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.store import Store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema, manifest_fact, write_manifest
 from tests.features.environments.conftest import RAW, coded
@@ -56,7 +58,7 @@ from tests.support.ports import HandForeign
 from .processes import Broken, Process, Scheduler, Trouble, Turns
 from .shrinking import without_some
 from .simulate import Failure, Result
-from .stepped import SteppedStore
+from .stepped import TABLES, SteppedStore
 from .two_stores_watch import BASE, REFS, Watch
 from .wording import happened, said
 
@@ -179,6 +181,10 @@ class _BaseStore(base_module._BaseStore, _Store):
     """The store of a base as an environment opens it, stopping too."""
 
 
+#: Connections by their class and file.
+Free = dict[tuple[type[_Store], str, int], list[_Store]]
+
+
 class _Lock(Turns):
     """The write lock of a store, without a file."""
 
@@ -213,20 +219,34 @@ class Place:
         self.home = Path(self._folder.name, "base")
         self._first = Path(self._folder.name, "first")
         self.home.mkdir()
+        #: Connections to the base, for any story.
+        self.free: Free = {}
+        self.watching = Store(sqlite_url(self.home))
         world = World(Story(0, (), Trouble()), self)
         world.scheduler.is_calm = True
         world.come_to_rest()
         world.end()
+        connection = self.watching._connection()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         shutil.copytree(self.home, self._first)
+        connection.execute("ATTACH ? AS first", (str(self._first / DATABASE_NAME),))
 
     def emptied(self) -> None:
-        if self._first.exists():
-            for folder in (self.home, self.home.with_name(f"{self.home.name}.environments")):
-                shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(self._first, self.home)
-
-    def close(self) -> None:
-        self._folder.cleanup()
+        """The base is as it was first; the file and its connections stay."""
+        shutil.rmtree(self.home.with_name(f"{self.home.name}.environments"), ignore_errors=True)
+        if not self._first.exists():
+            return
+        shutil.rmtree(self.home / "warehouse")
+        shutil.copytree(self._first / "warehouse", self.home / "warehouse")
+        connection = self.watching._connection()
+        connection.execute("BEGIN IMMEDIATE")
+        # That the log refuses it is tested elsewhere.
+        connection.execute(f"DROP TRIGGER IF EXISTS {PREFIX}events_no_delete")
+        for table in TABLES:
+            connection.execute(f"DELETE FROM {table}")
+            connection.execute(f"INSERT INTO {table} SELECT * FROM first.{table}")
+        connection.execute("COMMIT")
+        self.watching.accept()
 
 
 @cache
@@ -252,7 +272,8 @@ class World:
         self.runs: dict[str, Runs] = {}
         self._turns: dict[str, _Lock] = {}
         self._stores: list[_Store] = []
-        self._free: dict[tuple[type[_Store], str, int], list[_Store]] = {}
+        self._free = place.free.copy()
+        self._place = place
         self._refs: dict[str, tuple[str, ...]] = {}
         self.watches: dict[str, Watch] = {}
         self._patch = patch.object(base_module, "_BaseStore", self.base_store)
@@ -268,9 +289,8 @@ class World:
 
     def _take(self, kind: type[_Store], path: Path, make: Callable[[], _Store]) -> _Store:
         """A store that stops at every use."""
-        if free := self._free.get((kind, *_file(path))):
-            return free.pop()
-        store = make()
+        free = self._free.get((kind, *_file(path)))
+        store = free.pop() if free else make()
         store.world, store.scheduler = self, self.scheduler
         store.database._lock = self._turns.setdefault(str(path), _Lock(self.scheduler))  # type: ignore[attr-defined]
         store.committed = lambda: self.committed(str(path))  # type: ignore[method-assign]
@@ -286,6 +306,8 @@ class World:
     def base_store(self, url: str, environment: str) -> _Store:
         """The store of the base for an environment's process."""
         store = self._take(_BaseStore, self.home / DATABASE_NAME, lambda: _BaseStore(url, environment))
+        assert isinstance(store, _BaseStore)
+        store._environment = environment
         cast(Process, self.scheduler.current).at_end.append(lambda crashed: self.give_back(store))
         return store
 
@@ -334,7 +356,8 @@ class World:
         if not path.exists():
             return None
         if found is None or found.inode != path.stat().st_ino:
-            found = self.watches[where] = Watch(self, where, path)
+            store = self._place.watching if where == BASE else None
+            found = self.watches[where] = Watch(self, where, store or Store(sqlite_url(path.parent)))
         return found
 
     def refs_of(self, job_run_id: str) -> tuple[str, ...]:
@@ -558,12 +581,18 @@ class World:
     def end(self) -> None:
         self.scheduler.end()
         self._patch.stop()
-        for store in self._stores:
+        for watch in self.watches.values():
+            if watch.where != BASE:
+                watch.store.close()
+        for store in dict.fromkeys(self._stores):
+            self.give_back(store)
             store.world = store.scheduler = None
+            if store.path == str(self.home / DATABASE_NAME):
+                continue
             with suppress(DatabuildError):
                 store.close()
-        for watch in self.watches.values():
-            watch.store.close()
+        base = {key: free for key, free in self._free.items() if key[1] == str(self.home / DATABASE_NAME)}
+        self._place.free.update(base)
 
 
 def register(engine: Engine, specs: tuple[DatasetSpec, ...]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from databuild_dagster.data.environment import RECORDS
@@ -45,10 +44,9 @@ LOOKS_PER_CHECK = 10
 class Watch:
     """One log."""
 
-    def __init__(self, world: World, where: str, path: Path) -> None:
-        self.world, self.where = world, where
-        self.inode = path.stat().st_ino
-        self.store = Store(f"sqlite:///{path}")
+    def __init__(self, world: World, where: str, store: Store) -> None:
+        self.world, self.where, self.store = world, where, store
+        self.inode = os.stat(str(store.path)).st_ino
         self.queries = Queries(self.store)
         self.seq = 0
         self.changed_at = world.scheduler.now
