@@ -1,6 +1,6 @@
 """Storms over a base and its environments: what rules 16 say holds after each commit, and when they are over.
 
-`python -m tests.simulation --two-stores --seeds 1000` has more of the same.
+`make simulate SEEDS=1000 ARGS=--two-stores` has more of the same.
 """
 
 from __future__ import annotations

@@ -241,10 +241,13 @@ class Place:
         connection = self.watching._connection()
         connection.execute("BEGIN IMMEDIATE")
         # That the log refuses it is tested elsewhere.
-        connection.execute(f"DROP TRIGGER IF EXISTS {PREFIX}events_no_delete")
+        guard = f"{PREFIX}events_no_delete"
+        ((again,),) = connection.execute("SELECT sql FROM main.sqlite_master WHERE name = ?", (guard,)).fetchall()
+        connection.execute(f"DROP TRIGGER {guard}")
         for table in TABLES:
             connection.execute(f"DELETE FROM {table}")
             connection.execute(f"INSERT INTO {table} SELECT * FROM first.{table}")
+        connection.execute(again)
         connection.execute("COMMIT")
         self.watching.accept()
 
@@ -842,4 +845,4 @@ def described(failure: Failure[Story]) -> str:
     """The story of a failure, to be read by a person."""
     seed = failure.scenario.seed
     lines = [f"Seed {seed} fails: {failure.detail}", "", *(f"  {line}" for line in failure.story), ""]
-    return "\n".join([*lines, f"  Once more: python -m tests.simulation --two-stores --first {seed} --seeds 1"])
+    return "\n".join([*lines, f"  Once more: make simulate FIRST={seed} SEEDS=1 ARGS=--two-stores"])

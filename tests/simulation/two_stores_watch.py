@@ -329,7 +329,9 @@ class Watch:
         return self.queries.wants.newest(WantFilter(open_only=True))
 
     def is_out_of_reach(self, causes: Iterable[Cause]) -> bool:
-        return bool(list(causes))
+        """Whether no cause says that the next tick acts; an environment that is being removed has no ticks."""
+        opened = opened_in(self._base.store).get(self.where)
+        return opened is None or opened.is_closing or not any("the next tick" in cause.why for cause in causes)
 
     def check_invariants(self) -> None:
         with self.store.reading() as connection:
