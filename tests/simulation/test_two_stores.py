@@ -16,18 +16,18 @@ from tests.support.clock import NOON
 
 pytestmark = [pytest.mark.long("hundreds of storms take their time"), pytest.mark.timeout(300)]
 
-#: Stops early on a machine that is busy with other things, so that CI's time is bounded; the first ones always run.
-MOST_SEEDS, LEAST_SEEDS, MOST_SECONDS = 250, 25, 30.0
+#: Stops early on a slow machine, or on one that is busy with other things, so that CI's time is bounded; the first ones always run.
+MOST_SEEDS, LEAST_SEEDS, MOST_SECONDS, MOST_OF_PROCESSOR = 300, 25, 60.0, 20.0
 #: Both environments build the same refs, then promote them at the same time.
 ONCE = (("create", 1.0), ("build", 20.0), ("promote-x", 300.0))
 
 
 def test_two_stores_agree_in_any_storm():
     """Rules 16.1 to 16.12."""
-    until = time.monotonic() + MOST_SECONDS
+    until, processor_until = time.monotonic() + MOST_SECONDS, time.process_time() + MOST_OF_PROCESSOR
     n_seeds = n_incidents = 0
     for seed in range(MOST_SEEDS):
-        if n_seeds >= LEAST_SEEDS and time.monotonic() > until:
+        if n_seeds >= LEAST_SEEDS and (time.monotonic() > until or time.process_time() > processor_until):
             break
         result = simulate(story_of(seed))
         if result.failure is not None:
@@ -39,13 +39,13 @@ def test_two_stores_agree_in_any_storm():
 
 
 def test_a_seed_of_two_stores_is_the_same_story_every_time():
-    first, second = ([simulate(story_of(seed)) for seed in range(500, 505)] for _ in range(2))
+    first, second = ([simulate(story_of(seed)) for seed in range(500, 503)] for _ in range(2))
 
     assert first == second
-    assert len({result.fingerprint for result in first}) == 5
+    assert len({result.fingerprint for result in first}) == 3
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_of_two_environments_that_promote_a_ref_at_once_one_wins(seed):
     """Rule 16.10: the other is refused by name."""
     names = ("one", "two")

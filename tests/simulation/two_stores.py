@@ -31,12 +31,14 @@ from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.features.clean.cleaning import Cleaner, CleaningPlan, PlannedRemoval
 from databuild_dagster.features.environments import base as base_module
+from databuild_dagster.features.environments import errors as errors_here
 from databuild_dagster.features.environments.borrowing import provide
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.errors import NothingBuilt
 from databuild_dagster.features.environments.keeping import Given, Pins
 from databuild_dagster.features.environments.promoting import promote
 from databuild_dagster.model import commands as c
+from databuild_dagster.model import errors as errors_of_model
 from databuild_dagster.model.datasets import Catalog, CodeSpec, DatasetSpec
 from databuild_dagster.model.errors import AlreadyStarted, DatabuildError, JobRunEnded, StaleJobRun
 from databuild_dagster.model.events import Arrival, Erasure, MadeWith, ManifestFact, OutputFact, RunSuccess
@@ -273,6 +275,7 @@ class World:
         #: The version of the code of each asset, by base or environment.
         self.code: dict[str, dict[str, int]] = {BASE: dict.fromkeys(INPUTS, 1)}
         self.runs: dict[str, Runs] = {}
+        self.broken: Broken | None = None
         self._turns: dict[str, _Lock] = {}
         self._stores: list[_Store] = []
         self._free = place.free.copy()
@@ -376,8 +379,13 @@ class World:
         for event in watch.news():
             self._refs |= {run.job_run_id: run.refs for run in getattr(event.fact, "runs", ()) if hasattr(run, "refs")}
             self.scheduler.tell(f"[{where}] {happened(event, self.refs_of)}")
-        if watch.look(process.name if process is not None else "the world", command):
-            self.check_files()
+        try:
+            if watch.look(process.name if process is not None else "the world", command):
+                self.check_files()
+        except Broken as broken:
+            # A tick sets aside what raises.
+            self.broken = self.broken or broken
+            raise
 
     def check_files(self) -> None:
         for where in list(self.watches):
@@ -437,8 +445,10 @@ class World:
                 fires_arcs=is_base,
             )
         )
-        for name, reason in report.set_aside.items() if hasattr(report.set_aside, "items") else ():
+        for name, reason in report.set_aside.items():
             self.scheduler.tell(f"sets aside {name}: {reason}")
+            if not hasattr(errors_of_model, kind := reason.partition(":")[0]) and not hasattr(errors_here, kind):
+                raise Broken("tick", f"a tick of {where} sets aside {name}: {reason}")
         if before is not None and watch is not None and watch is self.watches.get(where) and not report.set_aside:
             watch.check_followed(before)
         return specs
@@ -524,6 +534,8 @@ class World:
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         until = self.scheduler.now + CALM_SECONDS
         while not holds():
+            if self.broken is not None:
+                raise self.broken
             if self.scheduler.now > until:
                 raise Broken("rest", f"after {CALM_SECONDS:.0f} s of calm there is still {what}: {self._open()}")
             self.scheduler.run_until(self.scheduler.now + 15)
@@ -800,6 +812,8 @@ def simulate(story: Story) -> Result[Story]:
 
     try:
         world.storm()
+        if world.broken is not None:
+            raise world.broken
     except Broken as broken:
         failure = failed(broken.kind, str(broken))
     except Exception as error:
