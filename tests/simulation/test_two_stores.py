@@ -22,7 +22,7 @@ MOST_SEEDS, LEAST_SEEDS, MOST_SECONDS, MOST_OF_PROCESSOR = 300, 25, 60.0, 20.0
 ONCE = (("create", 1.0), ("build", 20.0), ("promote-x", 300.0))
 
 
-def test_two_stores_agree_in_any_storm():
+def test_two_stores_agree_in_any_storm() -> None:
     """Rules 16.1 to 16.12."""
     until, processor_until = time.monotonic() + MOST_SECONDS, time.process_time() + MOST_OF_PROCESSOR
     n_seeds = n_incidents = 0
@@ -38,7 +38,7 @@ def test_two_stores_agree_in_any_storm():
     assert n_incidents > n_seeds, "where nothing goes wrong, nothing is proven"
 
 
-def test_a_seed_of_two_stores_is_the_same_story_every_time():
+def test_a_seed_of_two_stores_is_the_same_story_every_time() -> None:
     first, second = ([simulate(story_of(seed)) for seed in range(500, 503)] for _ in range(2))
 
     assert first == second
@@ -46,7 +46,7 @@ def test_a_seed_of_two_stores_is_the_same_story_every_time():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_of_two_environments_that_promote_a_ref_at_once_one_wins(seed):
+def test_of_two_environments_that_promote_a_ref_at_once_one_wins(seed: int) -> None:
     """Rule 16.10: the other is refused by name."""
     names = ("one", "two")
     deeds = [Deed(10 * turn, what, "", after) for turn, (what, after) in enumerate(ONCE)]

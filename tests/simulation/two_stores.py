@@ -25,7 +25,7 @@ from databuild_dagster.data.home import DATABASE_NAME, sqlite_url
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.log_time import forget_warned
-from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, LaunchOrder
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.engine.why.explain import explain
@@ -299,7 +299,7 @@ class World:
         store = free.pop() if free else make()
         store.world, store.scheduler = self, self.scheduler
         store.database._lock = self._turns.setdefault(str(path), _Lock(self.scheduler))  # type: ignore[attr-defined]
-        store.committed = lambda: self.committed(str(path))  # type: ignore[method-assign]
+        store.committed = lambda: self.committed(str(path))
         self._stores.append(store)
         return store
 
@@ -419,7 +419,12 @@ class World:
                     self.scheduler.sleep(self.scheduler.current.rng.uniform(10.0, 30.0))  # type: ignore[union-attr]
 
         process = self.start(name, main, after=0.0 if incarnation == 1 else 5.0)
-        process.at_end.append(lambda crashed: self.scheduler.is_over or self.orchestrate(where, incarnation + 1))
+
+        def ended(crashed: bool) -> None:
+            if not self.scheduler.is_over:
+                self.orchestrate(where, incarnation + 1)
+
+        process.at_end.append(ended)
 
     def _tick(
         self, where: str, engine: Engine, judge: Judge, registered: tuple[DatasetSpec, ...]
@@ -437,7 +442,7 @@ class World:
                 engine,
                 location=HERE,
                 launcher=self.runs.setdefault(where, Runs(self, where)),
-                foreign=self.foreign,
+                foreign=cast(Foreign, self.foreign),
                 judge=judge,
                 owner=self.scheduler.current.name,
                 interval_seconds=8.0,
@@ -525,7 +530,10 @@ class World:
             promote(self.environments, name, ahead=True)
 
     def _finally(self, name: str, main: Callable[[], object]) -> None:
-        self.start(name, lambda: main() and None)
+        def alone() -> None:
+            main()
+
+        self.start(name, alone)
         self._until(lambda: not self._busy(), "processes of people")
 
     def _busy(self) -> list[str]:

@@ -276,9 +276,7 @@ def test_an_input_that_is_not_promoted_with_it_is_named(base: Base) -> None:
 def test_an_input_that_the_promotion_itself_replaces_is_named(base: Base) -> None:
     base.births["report"] = replace(base.births["report"], inputs={"clean": base.world.uuid("clean")})
 
-    assert base.causes("report", "clean") == [
-        ("report", "a different instance of its input clean is promoted with it")
-    ]
+    assert base.causes("report", "clean") == [("report", "a different instance of its input clean is promoted with it")]
     assert base.promote("report").events
 
 
