@@ -22,9 +22,9 @@ from unittest.mock import patch
 
 from databuild_dagster.data.environment import environment_of, home_of
 from databuild_dagster.data.home import DATABASE_NAME, sqlite_url
+from databuild_dagster.engine import log_time
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.log_time import forget_warned
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, LaunchOrder
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass
@@ -284,9 +284,9 @@ class World:
         self.watches: dict[str, Watch] = {}
         self._patch = patch.object(base_module, "_BaseStore", self.base_store)
         self._patch.start()
-        # A process warns once for each store, and reads for that.
+        # A process warns once for each store, and reads the log for that.
         for where in {BASE, *(deed.where for deed in story.deeds)}:
-            forget_warned(sqlite_url(self.home_of(where)))
+            log_time._warned.add(sqlite_url(self.home_of(where)))
         with self.opened(self.home) as engine:
             register(engine, self.specs(BASE))
         self.orchestrate(BASE)
