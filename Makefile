@@ -127,8 +127,8 @@ alone: $(READY) #: run a sample of 150 tests, each in a process that has run no 
 quick: $(READY) #: the tests that need neither Spark nor other processes
 	$(BIN)/python -m pytest -m "not long" $(ARGS)
 
-simulate: $(READY) #: storms over the engine in virtual time (SEEDS=10000, FIRST=0 for the first of them)
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)
+simulate: $(READY) #: storms over the engine in virtual time (SEEDS=10000, FIRST=0, ARGS=--two-stores)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 linearize: $(READY) #: concurrent clients, kills and freezes: is the history linearizable? (ARGS="--database postgres")
 	$(BIN)/python -m tests.service $(ARGS)

@@ -2745,6 +2745,14 @@ GUARDS = (
         (f"{PROMOTING}::test_a_promoted_instance_that_the_base_tainted_is_refused",),
     ),
     Guard(
+        "a promotion replaces an input of what it promotes",
+        "16.10",
+        "model/decide/promoting.py",
+        "if (promoted := self.uuids.get(used)) is not None:",
+        "if (promoted := self.uuids.get(used)) == uuid:",
+        (f"{PROMOTING}::test_an_input_that_the_promotion_itself_replaces_is_named",),
+    ),
+    Guard(
         "what is borrowed is materialized again after a kill",
         "16.13",
         "features/environments/announcing.py",

@@ -21,7 +21,7 @@ T = TypeVar("T")
 MOST_RUNS = 150
 
 
-def shrunk(failure: Failure, deck: Deck, most_runs: int = MOST_RUNS) -> Failure:
+def shrunk(failure: Failure[Scenario], deck: Deck, most_runs: int = MOST_RUNS) -> Failure[Scenario]:
     """The smallest failure of the same kind that was found."""
     left = most_runs
     goes_on = True
@@ -38,7 +38,7 @@ def shrunk(failure: Failure, deck: Deck, most_runs: int = MOST_RUNS) -> Failure:
     return failure
 
 
-def _smaller(failure: Failure) -> Iterator[Scenario]:
+def _smaller(failure: Failure[Scenario]) -> Iterator[Scenario]:
     """Scenarios with something left out, the most promising first."""
     scenario = failure.scenario
     quiet = Trouble(), Mishaps()
@@ -47,11 +47,11 @@ def _smaller(failure: Failure) -> Iterator[Scenario]:
     builds = tuple(deed for deed in scenario.deeds if deed.what not in OPERATORS)
     if len(builds) < len(scenario.deeds):
         yield replace(scenario, deeds=builds)
-    for deeds in _without_some(scenario.deeds):
+    for deeds in without_some(scenario.deeds):
         yield replace(scenario, deeds=deeds)
-    for deliveries in _without_some(scenario.deliveries):
+    for deliveries in without_some(scenario.deliveries):
         yield replace(scenario, deliveries=deliveries)
-    for outages in _without_some(scenario.outages):
+    for outages in without_some(scenario.outages):
         yield replace(scenario, outages=outages)
     if scenario.n_watchers > 1:
         yield replace(scenario, n_watchers=scenario.n_watchers - 1)
@@ -66,14 +66,14 @@ def _smaller(failure: Failure) -> Iterator[Scenario]:
     for at, deed in enumerate(scenario.deeds):
         if deed.most > 1:
             yield replace(scenario, deeds=(*scenario.deeds[:at], replace(deed, most=1), *scenario.deeds[at + 1 :]))
-    for kept in _without_some(failure.incidents):
+    for kept in without_some(failure.incidents):
         yield replace(scenario, muted=scenario.muted | (set(failure.incidents) - set(kept)))
     for name in sorted(scenario.hidden):
         if scenario.hidden[name]:
             yield replace(scenario, hidden={**scenario.hidden, name: ()})
 
 
-def _without_some(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
+def without_some(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
     """All but a half, all but a quarter, and so on down to all but one."""
     size = (len(items) + 1) // 2
     while size:
@@ -82,7 +82,7 @@ def _without_some(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
         size //= 2
 
 
-def described(failure: Failure, before: Failure | None = None) -> str:
+def described(failure: Failure[Scenario], before: Failure[Scenario] | None = None) -> str:
     """The story of a failure, to be read by a person."""
     scenario = failure.scenario
     lines = [f"Seed {scenario.seed} fails: {failure.detail}", ""]

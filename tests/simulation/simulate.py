@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from typing import Generic, Protocol, TypeVar
 
 from .members import populate
 from .processes import Broken
@@ -15,22 +16,32 @@ from .stepped import Deck
 from .world import World
 
 
+class Seeded(Protocol):
+    """What a story follows from."""
+
+    @property
+    def seed(self) -> int: ...
+
+
+S = TypeVar("S", bound=Seeded)
+
+
 @dataclass(frozen=True)
-class Failure:
+class Failure(Generic[S]):
     """What broke, and everything that happened up to then."""
 
     kind: str
     detail: str
-    scenario: Scenario
+    scenario: S
     incidents: tuple[str, ...]
     story: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Generic[S]):
     """What one simulation came to."""
 
-    failure: Failure | None
+    failure: Failure[S] | None
     n_events: int
     n_steps: int
     n_incidents: int
@@ -38,7 +49,7 @@ class Result:
     fingerprint: str
 
 
-def simulate(scenario: Scenario, deck: Deck) -> Result:
+def simulate(scenario: Scenario, deck: Deck) -> Result[Scenario]:
     """One storm, and what was wrong when it was over, if anything was."""
     world = World(scenario, deck)
     failure = None
@@ -58,7 +69,7 @@ def simulate(scenario: Scenario, deck: Deck) -> Result:
     return Result(failure, len(world.onlooker.log), scheduler.n_steps, len(scheduler.incidents), fingerprint)
 
 
-def simulate_seed(seed: int, deck: Deck) -> Result:
+def simulate_seed(seed: int, deck: Deck) -> Result[Scenario]:
     return simulate(scenario_of(seed), deck)
 
 
@@ -68,11 +79,11 @@ def _deck() -> Deck:
     return Deck()
 
 
-def simulate_seeds(seeds: Iterable[int]) -> list[Result]:
+def simulate_seeds(seeds: Iterable[int]) -> list[Result[Scenario]]:
     """One after another, in a process that does nothing else."""
     return [simulate_seed(seed, _deck()) for seed in seeds]
 
 
-def _failure(world: World, kind: str, detail: str) -> Failure:
+def _failure(world: World, kind: str, detail: str) -> Failure[Scenario]:
     scheduler = world.scheduler
     return Failure(kind, detail, world.scenario, tuple(scheduler.incidents), tuple(scheduler.story))

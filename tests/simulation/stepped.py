@@ -29,7 +29,7 @@ from databuild_dagster.store.unit_of_work import UnitOfWork
 from .processes import Process, Scheduler
 
 #: Every table but the one that says which version this is.
-_TABLES = [table.name for table in schema.metadata.sorted_tables if table is not schema.meta]
+TABLES = [table.name for table in schema.metadata.sorted_tables if table is not schema.meta]
 
 
 class SteppedStore(Store):
@@ -110,7 +110,7 @@ class Deck:
             connection.execute("BEGIN IMMEDIATE")
             # That the log refuses it is tested elsewhere; a rebuild makes the trigger again.
             connection.execute(f"DROP TRIGGER IF EXISTS {PREFIX}events_no_delete")
-            for table in _TABLES:
+            for table in TABLES:
                 connection.execute(f"DELETE FROM {table}")
             connection.execute("COMMIT")
             store.accept()

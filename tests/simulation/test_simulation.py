@@ -72,7 +72,7 @@ def test_the_storm_knows_every_command():
         "ChangeSetAside",
     }
     of_the_operations = {"InvokeMeta", "CompactMeta", "ReplaceFiles"}
-    # The storm has one store. tests/features/environments borrows and promotes between two.
+    # This storm has one store; that of two_stores.py borrows and promotes between two.
     of_two_stores = {"BorrowInstances", "FollowBase", "PromoteInstances"}
     # tests/model/decide/test_returning.py edits code in any order; the code of a storm stays.
     of_edited_code = {"ReturnInstances"}

@@ -193,3 +193,10 @@ def base_of(engine: Engine) -> Base | None:
     base = engine.memory.of((Base, opening.id, revision), lambda: Base(environment, opening, revision))
     base.check()
     return base
+
+
+def base_while_open(own: Engine, name: str) -> Base:
+    """The base of an environment that a command opened. Raises as `base_of`, and `EnvironmentClosing` if it is removed meanwhile."""
+    if (base := base_of(own)) is None:
+        raise EnvironmentClosing(name=name)
+    return base

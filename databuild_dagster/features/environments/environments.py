@@ -25,7 +25,7 @@ from databuild_dagster.data.ownership import (
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone, this_user
 from databuild_dagster.engine.orchestrator_notes import has_orchestrator
-from databuild_dagster.features.environments.base import NOT_OPENED, base_of
+from databuild_dagster.features.environments.base import NOT_OPENED, base_while_open
 from databuild_dagster.features.environments.borrowing import borrow_again
 from databuild_dagster.features.environments.errors import (
     BadDays,
@@ -239,7 +239,8 @@ class Environments:
                 raise BadHome(f"The build state of {self.base} is empty; build something there first.")
             return msgspec.structs.replace(asked, pin=pin)
         open_in(engine, asked)
-        opened = opened_in(engine.store)[name]
+        if (opened := opened_in(engine.store).get(name)) is None:
+            raise EnvironmentClosing(name=name)
         if opened.id != asked.id:
             raise EnvironmentExists(name=name)
         return opened
@@ -253,9 +254,7 @@ class Environments:
         with self.both(name) as (engine, own):
             pin_before, pinned = _move_pin(engine, own, name)
             _bring_keys(self.base, Path(pinned.home), engine.queries.datasets.all().values())
-            moved = base_of(own)
-            assert moved is not None, "it was there"
-            borrowed, kept = borrow_again(own, moved)
+            borrowed, kept = borrow_again(own, base_while_open(own, name))
             n_open = len(own.queries.launches.open())
             earlier = pinned.earlier
             if not n_open:
@@ -352,9 +351,8 @@ def _move_pin(engine: Engine, own: Engine, name: str) -> tuple[int, Opened]:
     Raises `EnvironmentClosing`, `EnvironmentOver`, `EnvironmentMoved`, and as `base_of`.
     """
     for _ in range(_MAX_MOVES):
-        before, base = opening_of(own.store), base_of(own)
-        assert before is not None
-        assert base is not None, "it was opened to its end"
+        before, base = opening_of(own.store), base_while_open(own, name)
+        assert before is not None, "it was opened to its end"
         base.check_is_open(own.now())
         # The base keeps the data of both pins until the environment has moved.
         if before.unpinned is None:

@@ -15,7 +15,7 @@ import msgspec
 from databuild_dagster.data.environment import RECORDS
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.features.environments.base import base_of, inputs_in
+from databuild_dagster.features.environments.base import base_while_open, inputs_in
 from databuild_dagster.features.environments.borrowing import birth_of
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.errors import NothingBuilt, TooManyToPromote
@@ -78,11 +78,10 @@ def promote(
 
     Anyone who may write into the build state of the base may promote. A killed call is repeated. With `dry_run` nothing is recorded,
     and the causes of a refusal are in the answer. Raises `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`,
-    `EnvironmentOver`, and as `Environments.both` and `base_of`.
+    `EnvironmentOver`, and as `Environments.both` and `base_while_open`.
     """
     with environments.both(name) as (base, own):
-        seen = base_of(own)
-        assert seen is not None, "it is the engine of an environment"
+        seen = base_while_open(own, name)
         seen.check_is_open(own.now())
         opened = opened_in(base.store).get(name)
         if (why := _why_not_any(base, opened)) is not None or opened is None:

@@ -138,8 +138,8 @@ class _Promoting:
             yield "its Delta table cannot list files of an environment"
 
     def _why_input(self, used: Ref, uuid: str) -> str | None:
-        if self.uuids.get(used) == uuid:
-            return None
+        if (promoted := self.uuids.get(used)) is not None:
+            return None if promoted == uuid else f"a different instance of its input {used} is promoted with it"
         if (read := self._read.get(uuid)) is None:
             return f"its input {used} is not promoted with it"
         row = self._deciding.view.ref_by_id(read.ref_id)

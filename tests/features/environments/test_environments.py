@@ -23,7 +23,8 @@ from databuild_dagster.features.environments import errors
 from databuild_dagster.features.environments.borrowing import provide
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.keeping import Pins
-from databuild_dagster.features.environments.records import close_in, opened_in
+from databuild_dagster.features.environments.promoting import promote
+from databuild_dagster.features.environments.records import close_in, forget_in, opened_in
 from databuild_dagster.features.environments.views import figures_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.errors import StorageTrouble
@@ -291,6 +292,37 @@ def test_a_closing_environment_is_not_opened_again(shop: Shop) -> None:
 
     shop.environments.drop("branch")
     shop.environments.create("branch")
+
+
+def test_an_environment_that_is_removed_while_it_is_opened_is_closing(shop: Shop) -> None:
+    def forget(_: str) -> None:
+        if "branch" in opened_in(shop.base.store):
+            forget_in(shop.base.engine, "branch")
+
+    def trace(engine: Engine) -> None:
+        connection: Any = engine.store._connection()
+        connection.set_trace_callback(forget)
+
+    shop.traced = trace
+
+    with pytest.raises(errors.EnvironmentClosing):
+        shop.environments.create("branch")
+
+
+def test_a_command_on_an_environment_whose_home_is_removed_meanwhile_is_refused(shop: Shop) -> None:
+    opened = shop.environments.create("branch")
+
+    def remove(engine: Engine) -> None:
+        if engine.store.path == str(Path(opened.home, DATABASE_NAME)):
+            Path(opened.home, FILE_NAME).unlink()
+
+    for command in (lambda: promote(shop.environments, "branch"), lambda: shop.environments.refresh("branch")):
+        shop.traced = remove
+        with pytest.raises(errors.EnvironmentClosing):
+            command()
+        shop.traced = lambda engine: None
+        shop.environments.drop("branch")
+        shop.environments.create("branch")
 
 
 def test_an_environment_that_a_restored_base_does_not_know_can_be_removed(shop: Shop) -> None:

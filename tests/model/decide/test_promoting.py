@@ -273,6 +273,13 @@ def test_an_input_that_is_not_promoted_with_it_is_named(base: Base) -> None:
     assert base.causes("report") == [("report", "its input clean is not promoted with it")]
 
 
+def test_an_input_that_the_promotion_itself_replaces_is_named(base: Base) -> None:
+    base.births["report"] = replace(base.births["report"], inputs={"clean": base.world.uuid("clean")})
+
+    assert base.causes("report", "clean") == [("report", "a different instance of its input clean is promoted with it")]
+    assert base.promote("report").events
+
+
 def test_an_input_that_was_replaced_or_is_bad_is_named(base: Base) -> None:
     taint = base.world.taint("raw")
     assert base.causes() == [("clean", "its input raw is tainted in the base")]
