@@ -183,7 +183,8 @@ def promote(names: tuple[str, ...], ahead: bool, dry_run: bool, as_json: bool) -
     All of it moves in one event, or nothing. Nothing is built or copied. The base must have the code that built it. Everyone who
     may write into the build state of the base may promote.
 
-    REFS are ASSET or ASSET@KEY; without REFS all that the environment built. Without NAME: the environment of --env or DATABUILD_ENV.
+    REFS are ASSET@KEY, ASSET@FROM..TO, ASSET@* or ASSET; without REFS all that the environment built. Of ASSET and of a range the part that
+    is built there is promoted. Without NAME: the environment of --env or DATABUILD_ENV.
     """
     environments = _environments(base_home())
     name, *texts = _named(environments, names)
@@ -214,6 +215,8 @@ def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
     table(("ref", "instance", "replaces"), moved, empty="" if done.causes else "The base has all of it already.")
     for cause in done.causes:
         click.echo(f"{cause.ref}: {cause.why}")
+    if done.not_built:
+        click.echo(_not_built(done.not_built))
     n = count(len(done.moved), "ref")
     if done.causes:
         click.echo(f"The base would take nothing, for {count(len(done.causes), 'cause')}. Nothing was done.")
@@ -322,4 +325,8 @@ def _notes(found: EnvironmentDifference, n_partitions: int) -> Iterator[str]:
     if found.without_key:
         yield f"Compared without the key, which they do not have: {few_of(found.without_key)}."
     if found.not_built:
-        yield f"Not built in the environment: {count(found.not_built, 'selected partition')}."
+        yield _not_built(found.not_built)
+
+
+def _not_built(n: int) -> str:
+    return f"Not built in the environment: {count(n, 'selected partition')}."

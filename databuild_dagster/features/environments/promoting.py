@@ -8,10 +8,13 @@ takes them back. The next promotion settles a record whose end it does not know.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
+from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.data.environment import RECORDS
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
@@ -35,6 +38,7 @@ from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, Pro
 from databuild_dagster.model.events import Birth, InstancesPromoted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.rows import BORROWED
+from databuild_dagster.model.selections import ALL, may_be_selection
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
@@ -69,16 +73,18 @@ class Promotion(msgspec.Struct, frozen=True):
     #: The other refs, whose instance the base has already.
     there: tuple[Ref, ...]
     causes: tuple[Cause, ...] = ()
+    #: Refs of ranges that are not built in the environment.
+    not_built: int = 0
 
 
 def promote(
     environments: Environments, name: str, names: Sequence[Ref] = (), *, ahead: bool = False, dry_run: bool = False
 ) -> Promotion:
-    """Make instances that an environment built the canonical instances of its base: all, or those of some assets and refs.
+    """Make instances that an environment built the canonical instances of its base: all, or those that assets, refs and ranges name.
 
     Anyone who may write into the build state of the base may promote. A killed call is repeated. With `dry_run` nothing is recorded,
     and the causes of a refusal are in the answer. Raises `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`,
-    `EnvironmentOver`, and as `Environments.both` and `base_of`.
+    `EnvironmentOver`, and as `select_refs`, `Environments.both` and `base_of`.
     """
     with environments.both(name) as (base, own):
         seen = base_of(own)
@@ -89,7 +95,7 @@ def promote(
             raise PromotionRefused(environment=name, causes=(), why=why or "")
         if not dry_run:
             settle(base, own)
-        refs = _selected(own, name, names)
+        refs, not_built = _selected(own, name, names)
         look = _Look(own, refs)
         command = PromoteInstances(
             environment=name,
@@ -112,7 +118,7 @@ def promote(
         moved = tuple(Move(ref, look.uuids[ref], one.uuid) for ref, one in now.items() if ref not in there)
         if moved and not dry_run:
             _record(base, own, refs, look, command)
-        return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes))
+        return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes), not_built)
 
 
 def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
@@ -162,23 +168,45 @@ def _causes_in(base: Engine, command: PromoteInstances) -> list[tuple[str, str]]
     return []
 
 
-def _selected(own: Engine, name: str, names: Sequence[Ref]) -> list[Ref]:
-    """The refs of assets and refs, inputs before what was built from them. Raises `NothingBuilt`, `TooManyToPromote`."""
+def _selected(own: Engine, name: str, names: Sequence[Ref]) -> tuple[list[Ref], int]:
+    """The refs that assets, refs and ranges name, inputs before what was built from them; and the number of refs of ranges that are not
+    built here. Raises `NothingBuilt`, `TooManyToPromote`, and as `select_refs`.
+    """
     built = own.queries.instances.refs_built()
     # The base has its own of what it took and what was tainted since.
     given = given_uuids(own.store)
     seen = own.queries.canonical.of(built)
     built = [ref for ref in built if seen[ref].state is InstanceState.LIVE or seen[ref].uuid not in given]
-    wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, "*")}
-    named = dict.fromkeys(one for one in names if asset_of(one) not in wholes)
-    refs = [ref for ref in built if not names or ref in named or asset_of(ref) in wholes]
+    wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, ALL)}
+    named: dict[Ref, None] = {}
+    of_ranges: set[Ref] = set()
+    for one in names:
+        if asset_of(one) in wholes:
+            continue
+        found = _refs_of_range(own, one) if may_be_selection(one) else (one,)
+        if found == (one,):
+            named[one] = None
+        of_ranges.update(found)
+    refs = [ref for ref in built if not names or ref in of_ranges or asset_of(ref) in wholes]
+    not_built = len(of_ranges.difference(refs, named))
     # A named ref without a live instance has a cause of its own.
     refs += named
     if not refs:
         raise NothingBuilt(name=name)
     if len(refs) > MAX_PROMOTED:
         raise TooManyToPromote(name=name, n=len(refs), most=MAX_PROMOTED)
-    return list(dict.fromkeys(refs))
+    return list(dict.fromkeys(refs)), not_built
+
+
+def _refs_of_range(own: Engine, name: Ref) -> tuple[Ref, ...]:
+    with ExitStack() as opened:
+
+        def instance() -> Any:
+            from databuild_dagster.bindings.registry.instance import open_instance
+
+            return opened.enter_context(open_instance(Path(str(own.store.path)).parent))
+
+        return select_refs(own.queries, instance, [name])
 
 
 class _Look:

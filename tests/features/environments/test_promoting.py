@@ -24,9 +24,10 @@ from databuild_dagster.features.environments.promoting import Promotion, promote
 from databuild_dagster.features.environments.records import earlier_pins, give, given_in
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
-from databuild_dagster.model.errors import EnvironmentMoved, PromotionRefused
+from databuild_dagster.model.errors import EnvironmentMoved, PromotionRefused, UnknownAsset
 from databuild_dagster.model.events import InstancesPromoted, MadeWith, OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.selections import InvalidSelection
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
@@ -273,6 +274,38 @@ def test_a_cause_names_its_ref(shop: Shop, names: tuple[str, ...], why: str) -> 
     deploy(shop)
 
     assert causes(shop, *names) == [(names[0], why)]
+
+
+@pytest.mark.parametrize(
+    ("names", "moved", "not_built"),
+    [
+        (("clean@x..y",), ["clean@x"], 1),
+        (("clean@*", "report@x..x"), list(BUILT), 0),
+        (("clean", "report@x"), list(BUILT), 0),
+    ],
+    ids=["range", "all", "asset"],
+)
+def test_of_a_range_what_is_built_is_promoted(
+    shop: Shop, names: tuple[str, ...], moved: list[str], not_built: int
+) -> None:
+    built(shop)
+    deploy(shop)
+
+    done = run(shop, *names)
+
+    assert ([move.ref for move in done.moved], done.not_built) == (moved, not_built)
+
+
+def test_a_range_that_is_not_there_or_not_built_is_refused(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+
+    with pytest.raises(InvalidSelection):
+        run(shop, "clean@x..z")
+    with pytest.raises(UnknownAsset):
+        run(shop, "claen@x..y")
+    with pytest.raises(errors.NothingBuilt):
+        run(shop, "other@x..y")
 
 
 def test_an_instance_that_is_tainted_in_the_environment_is_refused(shop: Shop) -> None:
