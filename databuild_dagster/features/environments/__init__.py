@@ -21,6 +21,8 @@ FEATURE = Feature(
         Command("env promote", "commands:promote", "Make what an environment built the base's data.", "By subject"),
         Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
     ),
+    settings=Column("promoters:SETTINGS"),
+    definers=Column("promoters:DEFINERS"),
     duties=Column("announcing:DUTIES"),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),

@@ -20,6 +20,7 @@ from databuild_dagster.data.home import (
     store_url_of_home,
 )
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.wording import when
 from databuild_dagster.features.compare.commands.tables import key_and_markdown, print_partitions, print_table
 from databuild_dagster.features.compare.ranges import Span
@@ -181,7 +182,7 @@ def promote(names: tuple[str, ...], ahead: bool, dry_run: bool, as_json: bool) -
     """Make what an environment built the base's data.
 
     All of it moves in one event, or nothing. Nothing is built or copied. The base must have the code that built it. Everyone who
-    may write into the build state of the base may promote.
+    may write into the build state of the base may promote, unless its definitions name `promoters`.
 
     REFS are ASSET@KEY, ASSET@FROM..TO, ASSET@* or ASSET; without REFS all that the environment built. Of ASSET and of a range the part that
     is built there is promoted. Without NAME: the environment of --env or DATABUILD_ENV.
@@ -189,7 +190,7 @@ def promote(names: tuple[str, ...], ahead: bool, dry_run: bool, as_json: bool) -
     environments = _environments(base_home())
     name, *texts = _named(environments, names)
     refs = [parse_ref(text) for text in texts]
-    done = promoting.promote(environments, name, refs, ahead=ahead, dry_run=dry_run)
+    done = promoting.promote(environments, name, refs, actor=this_user(), ahead=ahead, dry_run=dry_run)
     if not dry_run:
         announce(done, lambda: the_instance(environments.base))
     if as_json:

@@ -93,8 +93,8 @@ def deploy(shop: Shop) -> None:
     shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(CLEANER)))
 
 
-def run(shop: Shop, *names: str, name: str = "branch", **options: bool) -> Promotion:
-    return promote(shop.environments, name, [Ref(one) for one in names], **options)
+def run(shop: Shop, *names: str, name: str = "branch", actor: str = "user:kate", **options: bool) -> Promotion:
+    return promote(shop.environments, name, [Ref(one) for one in names], actor=actor, **options)
 
 
 def causes(shop: Shop, *names: str, name: str = "branch") -> list[tuple[str, str]]:
@@ -464,9 +464,9 @@ def test_what_a_killed_promotion_gave_is_taken_back_and_never_promoted(shop: Sho
     """The process of the first promotion goes on after a second one has settled what it gave."""
     branch = built(shop)
     deploy(shop)
-    give(branch.engine, "first", [branch.uuid("clean@x")])
+    give(branch.engine, "first", [branch.uuid("clean@x")], "user:kate")
 
-    settle(shop.base.engine, branch.engine)
+    settle(shop.base.engine, branch.engine, "user:kate")
 
     assert given_in(branch.store) == {}
     birth = shop.base.birth("clean@x", raw=shop.base.uuid("raw@x"))
