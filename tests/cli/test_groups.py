@@ -48,6 +48,7 @@ VERBS = [
     "Record",
     "Remove",
     "Retry",
+    "Revert",
     "Rewrite",
     "Run",
     "Show",

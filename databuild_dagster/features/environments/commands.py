@@ -226,7 +226,7 @@ def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
     else:
         there = f"; it had {len(done.there)} already" if done.there else ""
         # A command in full would be printed with --env.
-        back = " In the base, `revert --to INSTANCE REF` takes one back." if moved else ""
+        back = f" In the base, `revert --event {done.seq}` takes all of it back." if moved else ""
         click.echo(f"The base took {n} from {done.environment}{there}.{back}")
 
 

@@ -75,6 +75,8 @@ class Promotion(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] = ()
     #: Refs of ranges that are not built in the environment.
     not_built: int = 0
+    #: The event of the base; None if it recorded none.
+    seq: int | None = None
 
 
 def promote(
@@ -128,9 +130,8 @@ def promote(
         now = base.queries.canonical.of([birth.ref for birth in look.births])
         there = tuple(ref for ref, one in now.items() if (one.uuid, one.state) == (look.uuids[ref], InstanceState.LIVE))
         moved = tuple(Move(ref, look.uuids[ref], one.uuid) for ref, one in now.items() if ref not in there)
-        if moved and not dry_run:
-            _record(base, own, refs, look, command, actor)
-        return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes), not_built)
+        seq = _record(base, own, refs, look, command, actor) if moved and not dry_run else None
+        return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes), not_built, seq)
 
 
 def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
@@ -156,8 +157,8 @@ def _without_right(base: Engine, refs: Iterable[Ref], actor: str) -> dict[str, s
     }
 
 
-def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command: PromoteInstances, actor: str) -> None:
-    """Raises `PromotionRefused`, `EnvironmentMoved`."""
+def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command: PromoteInstances, actor: str) -> int:
+    """The seq of the event. Raises `PromotionRefused`, `EnvironmentMoved`."""
     given = own.new_id()
     give(own, given, look.uuids.values(), actor)
     try:
@@ -169,6 +170,7 @@ def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command
         if not (outcome.events and isinstance(outcome.events[0].fact, InstancesPromoted)):
             # A different process has promoted them or used up the id.
             raise EnvironmentMoved(environment=command.environment)
+        return outcome.events[0].seq
     except Refused:
         take_back(own, given, actor)
         raise

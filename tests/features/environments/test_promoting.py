@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from databuild_dagster.calls.taints import RevertedEvent, revert_event
 from databuild_dagster.data.environment import FILE_NAME, folder_of, home_of
 from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.data.ownership import marker_of, plan_take_over
@@ -24,7 +25,14 @@ from databuild_dagster.features.environments.promoting import Promotion, promote
 from databuild_dagster.features.environments.records import earlier_pins, give, given_in
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
-from databuild_dagster.model.errors import EnvironmentMoved, PromotionRefused, UnknownAsset
+from databuild_dagster.model.errors import (
+    EnvironmentMoved,
+    EventNotReverted,
+    NotFound,
+    NotReversible,
+    PromotionRefused,
+    UnknownAsset,
+)
 from databuild_dagster.model.events import InstancesPromoted, MadeWith, OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.selections import InvalidSelection
@@ -237,6 +245,53 @@ def test_a_rehearsal_records_nothing(shop: Shop) -> None:
     assert [move.ref for move in found.moved] == list(BUILT)
     assert found.causes == ()
     assert (shop.base.seq, branch.seq) == seqs
+
+
+def revert(shop: Shop, seq: int, *, dry_run: bool = False) -> RevertedEvent:
+    return revert_event(shop.base.engine, seq, force=False, reason="wrong rates", actor="user:kate", dry_run=dry_run)
+
+
+def test_a_promotion_is_reverted_as_a_whole_with_its_files(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+    run(shop)
+    before = {ref: shop.base.uuid(ref) for ref in BUILT}
+    spec = coded("clean", "raw", code="3")
+    branch = shop.branch(spec, name="next")
+    borrow(branch, "report@x")
+    for ref, inputs in {**BUILT, "clean@y": ["raw@x"]}.items():
+        build(shop, branch, ref, *inputs, name="next", spec=spec)
+    shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(spec)))
+    run(shop, name="next")
+    seq = shop.base.seq
+    rehearsed = revert(shop, seq, dry_run=True)
+    assert shop.base.seq == seq
+
+    done = revert(shop, seq)
+
+    assert done == rehearsed
+    assert ({one.ref: one.uuid for one in done.reverted}, done.tainted) == (before, ["clean@y"])
+    assert {ref: shop.base.uuid(ref) for ref in BUILT} == before
+    assert [shop.base.state(ref) for ref in (*BUILT, "clean@y")] == [*[InstanceState.LIVE] * 2, InstanceState.TAINTED]
+    assert revert(shop, seq, dry_run=True).causes
+
+
+def test_a_revert_by_seq_names_files_that_are_gone(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+    run(shop)
+    seq = shop.base.seq
+
+    # What the base built has no files.
+    causes = revert(shop, seq, dry_run=True).causes
+
+    assert [one.ref for one in causes] == list(BUILT)
+    with pytest.raises(EventNotReverted):
+        revert(shop, seq)
+    with pytest.raises(NotReversible):
+        revert(shop, 1)
+    with pytest.raises(NotFound):
+        revert(shop, seq + 1)
 
 
 def test_a_repeated_promotion_finds_nothing_to_do(shop: Shop) -> None:
