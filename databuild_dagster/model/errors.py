@@ -303,7 +303,7 @@ class EventNotReverted(Refused):
 class NotReversible(Refused):
     """Event {seq} is {type}, and only a promotion, a return or a revert is reverted by its seq."""
 
-    hint = "`databuild revert REF --to INSTANCE` makes an earlier instance of a ref the one that readers see."
+    hint = "`databuild revert --to INSTANCE REF` makes an earlier instance of a ref the one that readers see."
 
 
 class AlreadyCanonical(CannotRevert):
