@@ -42,7 +42,7 @@ _RECORDS_OF = {
     "engine.why.job_runs": "JobRun CanceledJobRun JobRunReport",
     "engine.why.orchestrators": "Orchestrator Outage",
     "bindings.display.tracebacks": "Raised",
-    "calls.taints": "Tainted WouldTaint Untainted Reverted",
+    "calls.taints": "Tainted WouldTaint Untainted Reverted RevertedEvent",
     "calls.plans": "Plan",
     "features.what_if.answers": "ShownWhatIf",
     "engine.why.explain": "Explanation",

@@ -8,9 +8,18 @@ import msgspec
 from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine, Outcome, Preview
 from databuild_dagster.engine.registering import Definitions, moved_of, why_moved
-from databuild_dagster.model.commands import RevertCanonical, TaintPartitions, UntaintPartitions
-from databuild_dagster.model.errors import CannotRevert
-from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.commands import (
+    Reversal,
+    RevertCanonical,
+    RevertEvent,
+    TaintPartitions,
+    UntaintPartitions,
+)
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import CannotRevert, DatabuildError, EventNotReverted, NotFound, NotReversible
+from databuild_dagster.model.events import CanonicalReverted, Event, InstancesPromoted, InstancesReturned
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.ids import IdKind
 
 
@@ -45,6 +54,23 @@ class Reverted(msgspec.Struct, frozen=True):
 
     ref: Ref
     uuid: str
+
+
+class NotReverted(msgspec.Struct, frozen=True):
+    """A cause for which a ref is not pointed back."""
+
+    ref: Ref
+    why: str
+
+
+class RevertedEvent(msgspec.Struct, frozen=True):
+    """What the revert of an event did or, with `causes` or as a dry run, would do."""
+
+    seq: int
+    reverted: Sequence[Reverted]
+    #: The refs whose instance before was not live: the instance that the event gave them is tainted.
+    tainted: Sequence[Ref]
+    causes: Sequence[NotReverted] = ()
 
 
 def taint_partitions(engine: Engine, command: TaintPartitions, handle: Callable[[], Outcome]) -> Tainted:
@@ -89,6 +115,13 @@ def revert_command(engine: Engine, ref: Ref, name: str, *, force: bool, reason: 
     """
     queries, spec = engine.queries, engine.queries.datasets.get(asset_of(ref))
     uuid = queries.ids.full(IdKind.INSTANCE, name)
+    _check_can_go_back(engine, spec, ref, uuid)
+    return RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason)
+
+
+def _check_can_go_back(engine: Engine, spec: DatasetSpec | None, ref: Ref, uuid: str) -> None:
+    """Raises `CannotRevert`, and as `check_data_of`."""
+    queries = engine.queries
     instance = queries.instances.get(uuid, most_inputs=0)
     assert instance is not None, "the lookup found it"
     if instance.ref != ref:
@@ -98,4 +131,63 @@ def revert_command(engine: Engine, ref: Ref, name: str, *, force: bool, reason: 
         before = Definitions(queries, asset_of(ref)).at(queries.instances.seqs_of([uuid])[uuid])
         if spec is not None and engine.catalog.is_moved(spec, partition_key_of(ref), before):
             raise CannotRevert(ref=ref, uuid=uuid, why="its key means another window of time now")
-    return RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason)
+
+
+def revert_event(
+    engine: Engine, seq: int, *, force: bool, reason: str, actor: str, dry_run: bool = False
+) -> RevertedEvent:
+    """Take back a promotion, a return or a revert, with all of its refs. With `dry_run` nothing is recorded, and the causes of a refusal
+    are in the answer. Raises `NotFound`, `NotReversible`, `EventNotReverted`, `NoReason`.
+    """
+    command = RevertEvent(seq=seq, reversals=_reversals(engine, seq), force=force, reason=reason)
+    causes = []
+    specs = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
+    for move in command.reversals:
+        if move.before is not None:
+            try:
+                _check_can_go_back(engine, specs.get(asset_of(move.ref)), move.ref, move.before)
+            except DatabuildError as error:
+                causes.append((move.ref, error.message.removesuffix(".")))
+    if dry_run or causes:
+        try:
+            engine.preview(command, actor=actor)
+        except EventNotReverted as refused:
+            known = {ref for ref, _ in causes}
+            causes += [(ref, why) for ref, why in refused.facts["causes"] if ref not in known]
+    if causes and not dry_run:
+        raise EventNotReverted(seq=seq, causes=causes)
+    if not dry_run:
+        engine.handle(command, actor=actor)
+    return RevertedEvent(
+        seq,
+        [Reverted(move.ref, move.before) for move in command.reversals if move.before is not None],
+        [move.ref for move in command.reversals if move.before is None],
+        [NotReverted(ref, why) for ref, why in causes],
+    )
+
+
+def _reversals(engine: Engine, seq: int) -> tuple[Reversal, ...]:
+    """The refs of an event with the instances that were live before. Raises `NotFound`, `NotReversible`."""
+    event = next(iter(engine.queries.events.after(seq - 1, 1)), None) if seq > 0 else None
+    if event is None:
+        raise NotFound(kind="event", name=str(seq))
+    uuids = _pointed(event)
+    before = engine.queries.canonical.at(list(uuids), seq - 1)
+    return tuple(
+        Reversal(ref, uuid, before[ref].uuid if before[ref].state is InstanceState.LIVE else None)
+        for ref, uuid in uuids.items()
+    )
+
+
+def _pointed(event: Event) -> dict[Ref, str]:
+    """The instances that an event made canonical, by ref. Raises `NotReversible`."""
+    match event.fact:
+        case CanonicalReverted(ref=ref, uuid=uuid):
+            return {ref: uuid}
+        case InstancesReturned(returns=returns):
+            return {one.ref: derive_partition_uuid(one.job_run_id, one.ref) for one in returns}
+        case InstancesPromoted(births=births, returns=returns):
+            moved = [(one.job_run_id, one.ref) for one in births] + [(one.job_run_id, one.ref) for one in returns]
+            return {ref: derive_partition_uuid(job_run_id, ref) for job_run_id, ref in moved}
+        case fact:
+            raise NotReversible(seq=event.seq, type=type(fact).__name__)

@@ -6,7 +6,14 @@ from typing import Final
 import click
 
 from databuild_dagster.calls.answers import refresh_copies, tainted
-from databuild_dagster.calls.taints import Reverted, Untainted, revert_command, untaint_command, would_taint
+from databuild_dagster.calls.taints import (
+    Reverted,
+    Untainted,
+    revert_command,
+    revert_event,
+    untaint_command,
+    would_taint,
+)
 from databuild_dagster.cli.options import FUTURE, REF, Selection, common, names_to_pause, selection, tabular
 from databuild_dagster.cli.output import answer, count, emit, listing, shown, table
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
@@ -135,6 +142,40 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
     engine.handle(command, actor=this_user())
     _refresh_copies(engine, [ref])
     answer(Reverted(ref, command.uuid), f"Readers of {ref} see instance {command.uuid} again.", as_json=as_json)
+
+
+@click.command()
+@click.argument("seq", type=int)
+@click.option("--force", is_flag=True, help="Allow instances with taints, or built from data that a taint covers.")
+@click.option("--reason", default="", help="The reason, kept in the log, and that of the taint.")
+@click.option("--dry-run", is_flag=True, help="Show what would be reverted, and every cause of a refusal.")
+@tabular
+def revert_by_event(seq: int, force: bool, reason: str, dry_run: bool, as_json: bool) -> None:
+    """Revert all refs of a promotion, a return or a revert.
+
+    Every ref of the event SEQ gets back the instance that was live before. Where none was, the instance of the event is tainted.
+    All refs, or none: each one that has moved since is named. `databuild log events` lists the events.
+    """
+    engine = the_engine()
+    done = revert_event(engine, seq, force=force, reason=reason, actor=this_user(), dry_run=dry_run)
+    if not dry_run:
+        _refresh_copies(engine, [*(one.ref for one in done.reverted), *done.tainted])
+    if as_json:
+        emit(done)
+    else:
+        table(("ref", "instance"), [(one.ref, one.uuid) for one in done.reverted], empty="")
+        for cause in done.causes:
+            click.echo(f"{cause.ref}: {cause.why}")
+        n, n_tainted = count(len(done.reverted), "ref"), count(len(done.tainted), "ref")
+        tainted = (
+            f" {n_tainted} {'would be' if dry_run else 'got'} tainted: {shown(done.tainted)}." if done.tainted else ""
+        )
+        if dry_run:
+            click.echo(f"{n} would go back.{tainted} Nothing was done.")
+        else:
+            click.echo(f"{n} went back to the instances before event {seq}.{tainted}")
+    if done.causes:
+        raise click.exceptions.Exit(1)
 
 
 @click.command()

@@ -20,6 +20,7 @@ class LocationOptions(TypedDict, total=False):
 
     alerts: Iterable[Alert]
     operations: Iterable[DistributedOperation[Any]]
+    promoters: Iterable[str] | None
     publish: Publish
 
 
@@ -64,4 +65,5 @@ class ComponentAttributes(dg.Model):
 
     alerts: Sequence[AlertAttributes] = ()
     operations: Sequence[str] = ()
+    promoters: Sequence[str] | None = None
     publish: PublishAttributes | None = None

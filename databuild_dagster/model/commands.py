@@ -242,6 +242,29 @@ class RevertCanonical(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Reversal(msgspec.Struct, frozen=True):
+    """A ref that an event pointed to an instance."""
+
+    ref: Ref
+    #: The instance to which the event pointed the ref.
+    uuid: str
+    #: The instance before, to which the ref goes back; None if it was not live.
+    before: str | None
+
+
+class RevertEvent(Command, frozen=True, kw_only=True):
+    """Point the refs of an event back, or taint the instance that the event made canonical (rule 7.5).
+
+    Refused as a whole, with each cause, if a ref has moved since, and, without `force`, for an instance before that is tainted or was
+    built from an instance under a downstream taint. The caller has read `reversals` from the log, and checks that the data exists.
+    """
+
+    seq: int
+    reversals: tuple[Reversal, ...]
+    force: bool = False
+    reason: str = ""
+
+
 class PausePartitions(Command, frozen=True, kw_only=True):
     """Keep refs from being launched, all or none (rule 6.13). Their queued job runs are canceled, and their wants stay open.
 

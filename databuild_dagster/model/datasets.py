@@ -160,6 +160,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     #: Its group and owners in Dagster, by which pages filter; absent for Dagster's default group and without owners.
     group: str | msgspec.UnsetType = msgspec.UNSET
     owners: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    #: The actors who may promote what an environment built of it (rule 16.10); absent where every writer may.
+    promoters: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     #: The code of its function; absent where no function of ours builds it, and in registrations of older versions.
     code: CodeSpec | msgspec.UnsetType = msgspec.UNSET
 

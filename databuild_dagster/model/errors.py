@@ -290,6 +290,22 @@ class CannotRevert(Refused):
     hint = f"See {_HISTORY}."
 
 
+class EventNotReverted(Refused):
+    """Event {seq} is not reverted: {why}."""
+
+    hint = "`databuild revert --event {seq} --dry-run` lists every cause."
+
+    def __init__(self, *, seq: int, causes: Sequence[tuple[str, str]]) -> None:
+        """`causes` are refs, each with a cause."""
+        super().__init__(seq=seq, causes=tuple(causes), why=few_of([f"{ref}: {cause}" for ref, cause in causes]))
+
+
+class NotReversible(Refused):
+    """Event {seq} is {type}, and only a promotion, a return or a revert is reverted by its seq."""
+
+    hint = "`databuild revert --to INSTANCE REF` makes an earlier instance of a ref the one that readers see."
+
+
 class AlreadyCanonical(CannotRevert):
     """{ref} points to instance {uuid} already."""
 

@@ -49,6 +49,7 @@ VERBS = [
     "Record",
     "Remove",
     "Retry",
+    "Revert",
     "Rewrite",
     "Run",
     "Show",

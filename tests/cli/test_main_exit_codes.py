@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "taint --list": (),
     "untaint": ("x",),
     "revert": (DAY, "--to", "x"),
+    "revert --event": ("1",),
     "relocate": ("orders",),
     "env create": ("branch",),
     "env list": (),

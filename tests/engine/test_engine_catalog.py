@@ -96,6 +96,7 @@ NOT_ASKING = {
     c.CancelJobRuns,
     c.LoseLaunches,
     c.UntaintPartitions,
+    c.RevertEvent,
     c.FollowBase,
     c.ResumePartitions,
     c.RemoveManifests,

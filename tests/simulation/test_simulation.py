@@ -73,7 +73,7 @@ def test_the_storm_knows_every_command():
     }
     of_the_operations = {"InvokeMeta", "CompactMeta", "ReplaceFiles"}
     # This storm has one store; that of two_stores.py borrows and promotes between two.
-    of_two_stores = {"BorrowInstances", "FollowBase", "PromoteInstances"}
+    of_two_stores = {"BorrowInstances", "FollowBase", "PromoteInstances", "RevertEvent"}
     # tests/model/decide/test_returning.py edits code in any order; the code of a storm stays.
     of_edited_code = {"ReturnInstances"}
     known = {cls.__name__ for cls in c.Command.__subclasses__()}

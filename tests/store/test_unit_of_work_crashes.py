@@ -127,6 +127,12 @@ COMMANDS = {
     c.TaintPartitions: lambda w: c.TaintPartitions(refs=("c", "e"), reason="wrong", downstream=True),
     c.UntaintPartitions: lambda w: c.UntaintPartitions(taint_id=w.queries.instances.taints_of(w.uuid("d"))[0].taint_id),
     c.RevertCanonical: lambda w: c.RevertCanonical(ref="c", uuid=first(w, "c"), force=True),
+    c.RevertEvent: lambda w: c.RevertEvent(
+        seq=1,
+        reversals=(c.Reversal("c", w.uuid("c"), first(w, "c")), c.Reversal("g", w.uuid("g"), None)),
+        force=True,
+        reason="wrong",
+    ),
     c.PausePartitions: lambda w: c.PausePartitions(refs=("c", "i"), reason="its source is wrong", terminate=True),
     c.ResumePartitions: lambda w: c.ResumePartitions(refs=("k",)),
     c.RemoveManifests: lambda w: c.RemoveManifests(

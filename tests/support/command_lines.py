@@ -87,6 +87,7 @@ EXAMPLES = {
     "LOT": "2024-01-01",
     "N": "3",
     "PORT": "3000",
+    "SEQ": "9",
     "TIME": "2024-01-01T00:00:00Z",
     "URI": "a.parquet",
 }
@@ -132,6 +133,8 @@ def _with_name(text: str, name: str, *, of_code: bool) -> tuple[str, bool]:
         nonlocal has_name
         if found["word"] in EXAMPLES:
             return EXAMPLES[found["word"]]
+        if found["field"] == "seq":
+            return EXAMPLES["SEQ"]
         if found["field"] and not of_code:
             return found[0]
         if _takes_value((["", *text[: found.start()].split()])[-1]):

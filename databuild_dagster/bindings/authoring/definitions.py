@@ -47,7 +47,8 @@ def build_definitions(
     `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given. `threads` build the partitions of a launch. Dagster
     shows and keeps `sample_rows` of each partition, none unless asked. `alerts` are sent for wants that miss their SLA. `operations`
     can run over the datasets, besides the operations of databuild and of installed packages. `publish`, `Iceberg(…)` or
-    `Delta(…)`, is the default of databuild assets.
+    `Delta(…)`, is the default of databuild assets. `promoters`, such as `["user:deploy"]`, are the actors who may
+    promote what an environment built of these assets; without them every writer of the build state may.
 
     Raises `InvalidAsset` for a translation that is not possible, `InvalidOperationType`, ValueError for a setting out
     of range, or for a setting besides a `SharedLocation`.

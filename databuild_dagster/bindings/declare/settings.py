@@ -49,6 +49,8 @@ class Setting(Generic[T]):
     description: str
     #: What `checked` gets of a value from there; the second argument names the file. Raises `InvalidAsset`.
     from_yaml: Callable[[Any, str], object]
+    #: Fields of the registration of each dataset of the location, which a definer has put into the metadata.
+    registered: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
 
     def of(self, deployment: HasSettings) -> T:
         """Its value in a deployment."""
@@ -185,6 +187,8 @@ def shown_of(dataset: DatasetSpec, warehouse: str) -> dict[str, Any]:
 def registered_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a registration that the settings put into an asset's metadata."""
     found: dict[str, Any] = {}
+    for of_location in settings().values():
+        found |= of_location.registered(metadata)
     for setting in asset_settings().values():
         found |= setting.registered(metadata)
     return found

@@ -24,6 +24,8 @@ FEATURE = Feature(
         ),
         Command("env drop", "commands:drop", "Remove the environment NAME and what it built.", "By subject"),
     ),
+    settings=Column("promoters:SETTINGS"),
+    definers=Column("promoters:DEFINERS"),
     duties=Column("duties:DUTIES"),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),

@@ -20,6 +20,7 @@ from databuild_dagster.data.home import (
     store_url_of_home,
 )
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.wording import when
 from databuild_dagster.features.compare.commands.tables import key_and_markdown, print_partitions, print_table
 from databuild_dagster.features.compare.ranges import Span
@@ -183,14 +184,15 @@ def promote(names: tuple[str, ...], ahead: bool, dry_run: bool, as_json: bool) -
     """Make what an environment built the base's data.
 
     All of it moves in one event, or nothing. Nothing is built or copied. The base must have the code that built it. Everyone who
-    may write into the build state of the base may promote.
+    may write into the build state of the base may promote, unless its definitions name `promoters`.
 
-    REFS are ASSET or ASSET@KEY; without REFS all that the environment built. Without NAME: the environment of --env or DATABUILD_ENV.
+    REFS are ASSET@KEY, ASSET@FROM..TO, ASSET@* or ASSET; without REFS all that the environment built. Of ASSET and of a range the part that
+    is built there is promoted. Without NAME: the environment of --env or DATABUILD_ENV.
     """
     environments = _environments(base_home())
     name, *texts = _named(environments, names)
     refs = [parse_ref(text) for text in texts]
-    done = promoting.promote(environments, name, refs, ahead=ahead, dry_run=dry_run)
+    done = promoting.promote(environments, name, refs, actor=this_user(), ahead=ahead, dry_run=dry_run)
     if not dry_run:
         announce(done, lambda: the_instance(environments.base))
     if as_json:
@@ -216,6 +218,8 @@ def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
     table(("ref", "instance", "replaces"), moved, empty="" if done.causes else "The base has all of it already.")
     for cause in done.causes:
         click.echo(f"{cause.ref}: {cause.why}")
+    if done.not_built:
+        click.echo(_not_built(done.not_built))
     n = count(len(done.moved), "ref")
     if done.causes:
         click.echo(f"The base would take nothing, for {count(len(done.causes), 'cause')}. Nothing was done.")
@@ -224,7 +228,7 @@ def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
     else:
         there = f"; it had {len(done.there)} already" if done.there else ""
         # A command in full would be printed with --env.
-        back = " In the base, `revert --to INSTANCE REF` takes one back." if moved else ""
+        back = f" In the base, `revert --event {done.seq}` takes all of it back." if moved else ""
         click.echo(f"The base took {n} from {done.environment}{there}.{back}")
 
 
@@ -338,4 +342,8 @@ def _notes(found: EnvironmentDifference, n_partitions: int) -> Iterator[str]:
     if found.without_key:
         yield f"Compared without the key, which they do not have: {few_of(found.without_key)}."
     if found.not_built:
-        yield f"Not built in the environment: {count(found.not_built, 'selected partition')}."
+        yield _not_built(found.not_built)
+
+
+def _not_built(n: int) -> str:
+    return f"Not built in the environment: {count(n, 'selected partition')}."

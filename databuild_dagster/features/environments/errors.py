@@ -100,6 +100,12 @@ class NothingBuilt(Refused):
     hint = "Build in it: `databuild --env {name} build REFS`."
 
 
+class NotPromoter(Refused):
+    """{actor} may not promote {assets} of the environment {name}; {promoters} may."""
+
+    hint = "Ask one of these actors, or deploy definitions whose `promoters` name {actor}."
+
+
 class TooManyToPromote(Refused):
     """The environment {name} has {n} refs to promote, and a promotion takes {most}."""
 

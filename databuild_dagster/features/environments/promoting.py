@@ -8,17 +8,19 @@ takes them back. The next promotion settles a record whose end it does not know.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
+from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.data.environment import RECORDS
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.environments.base import base_while_open, inputs_in
 from databuild_dagster.features.environments.borrowing import birth_of
 from databuild_dagster.features.environments.environments import Environments
-from databuild_dagster.features.environments.errors import NothingBuilt, TooManyToPromote
+from databuild_dagster.features.environments.errors import NothingBuilt, NotPromoter, TooManyToPromote
 from databuild_dagster.features.environments.probing import is_seen
 from databuild_dagster.features.environments.records import (
     Opened,
@@ -36,7 +38,9 @@ from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, Pro
 from databuild_dagster.model.events import Birth, InstancesPromoted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.rows import BORROWED
+from databuild_dagster.model.selections import ALL, may_be_selection
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
@@ -69,16 +73,26 @@ class Promotion(msgspec.Struct, frozen=True):
     #: The other refs, whose instance the base has already.
     there: tuple[Ref, ...]
     causes: tuple[Cause, ...] = ()
+    #: Refs of ranges that are not built in the environment.
+    not_built: int = 0
+    #: The event of the base; None if it recorded none.
+    seq: int | None = None
 
 
 def promote(
-    environments: Environments, name: str, names: Sequence[Ref] = (), *, ahead: bool = False, dry_run: bool = False
+    environments: Environments,
+    name: str,
+    names: Sequence[Ref] = (),
+    *,
+    actor: str,
+    ahead: bool = False,
+    dry_run: bool = False,
 ) -> Promotion:
-    """Make instances that an environment built the canonical instances of its base: all, or those of some assets and refs.
+    """Make instances that an environment built the canonical instances of its base: all, or those that assets, refs and ranges name.
 
-    Anyone who may write into the build state of the base may promote. A killed call is repeated. With `dry_run` nothing is recorded,
-    and the causes of a refusal are in the answer. Raises `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`,
-    `EnvironmentOver`, and as `Environments.both` and `base_while_open`.
+    A killed call is repeated. With `dry_run` nothing is recorded, and the causes of a refusal are in the answer. Raises `NotPromoter`
+    for an `actor` who may not, `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`, `EnvironmentOver`, and as
+    `select_refs`, `Environments.both` and `base_while_open`.
     """
     with environments.both(name) as (base, own):
         seen = base_while_open(own, name)
@@ -86,9 +100,14 @@ def promote(
         opened = opened_in(base.store).get(name)
         if (why := _why_not_any(base, opened)) is not None or opened is None:
             raise PromotionRefused(environment=name, causes=(), why=why or "")
-        if not dry_run:
-            settle(base, own)
-        refs = _selected(own, name, names)
+        refs, not_built = _selected(own, name, names)
+        refused = _without_right(base, refs, actor)
+        if refused and not dry_run:
+            promoters = next(iter(refused.values()))
+            raise NotPromoter(name=name, actor=actor, assets=few_of(list(refused)), promoters=promoters)
+        if not dry_run and settle(base, own, actor):
+            # What was given and is tainted by now is named, too.
+            refs, not_built = _selected(own, name, names)
         look = _Look(own, refs)
         command = PromoteInstances(
             environment=name,
@@ -103,15 +122,15 @@ def promote(
         )
         causes = look.causes
         if dry_run or causes:
-            causes = [*causes, *_causes_in(base, command)]
+            rights = [(asset, f"{actor} may not promote it; {promoters} may") for asset, promoters in refused.items()]
+            causes = [*rights, *causes, *_causes_in(base, command)]
         if causes and not dry_run:
             raise PromotionRefused(environment=name, causes=causes)
         now = base.queries.canonical.of([birth.ref for birth in look.births])
         there = tuple(ref for ref, one in now.items() if (one.uuid, one.state) == (look.uuids[ref], InstanceState.LIVE))
         moved = tuple(Move(ref, look.uuids[ref], one.uuid) for ref, one in now.items() if ref not in there)
-        if moved and not dry_run:
-            _record(base, own, refs, look, command)
-        return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes))
+        seq = _record(base, own, refs, look, command, actor) if moved and not dry_run else None
+        return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes), not_built, seq)
 
 
 def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
@@ -129,30 +148,45 @@ def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
     return None
 
 
-def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command: PromoteInstances) -> None:
-    """Raises `PromotionRefused`, `EnvironmentMoved`."""
+def _without_right(base: Engine, refs: Iterable[Ref], actor: str) -> dict[str, str]:
+    """The assets of refs that an actor may not promote, each with the promoters in words."""
+    specs = {spec.asset: spec for spec in base.queries.datasets.all().values()}
+    named = {asset: specs[asset].promoters for asset in dict.fromkeys(map(asset_of, refs)) if asset in specs}
+    return {
+        asset: few_of(promoters) or "nobody"
+        for asset, promoters in named.items()
+        if isinstance(promoters, tuple) and actor not in promoters
+    }
+
+
+def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command: PromoteInstances, actor: str) -> int:
+    """The seq of the event. Raises `PromotionRefused`, `EnvironmentMoved`."""
     given = own.new_id()
-    give(own, given, look.uuids.values())
+    give(own, given, look.uuids.values(), actor)
     try:
         # A clean-up that was recorded before the gift removes the files; a later clean-up keeps them.
         again = _Look(own, refs)
         if again.causes or again.births != look.births:
             raise EnvironmentMoved(environment=command.environment)
-        outcome = base.handle(command, command_id=given, actor=this_user())
+        outcome = base.handle(command, command_id=given, actor=actor)
         if not (outcome.events and isinstance(outcome.events[0].fact, InstancesPromoted)):
             # A different process has promoted them or used up the id.
             raise EnvironmentMoved(environment=command.environment)
+        return outcome.events[0].seq
     except Refused:
-        take_back(own, given)
+        take_back(own, given, actor)
         raise
 
 
-def settle(base: Engine, own: Engine) -> None:
-    """Take back what the base has not taken, and never will."""
+def settle(base: Engine, own: Engine, actor: str) -> bool:
+    """Take back what the base has not taken, and never will. Returns whether there was any."""
+    is_any = False
     for command_id, uuids in given_in(own.store).items():
         known = {one.uuid for one in base.queries.instances.named(uuids)}
-        if not uuids <= known and not use_up(base, command_id):
-            take_back(own, command_id)
+        if not uuids <= known and not use_up(base, command_id, actor):
+            take_back(own, command_id, actor)
+            is_any = True
+    return is_any
 
 
 def _causes_in(base: Engine, command: PromoteInstances) -> list[tuple[str, str]]:
@@ -164,23 +198,45 @@ def _causes_in(base: Engine, command: PromoteInstances) -> list[tuple[str, str]]
     return []
 
 
-def _selected(own: Engine, name: str, names: Sequence[Ref]) -> list[Ref]:
-    """The refs of assets and refs, inputs before what was built from them. Raises `NothingBuilt`, `TooManyToPromote`."""
+def _selected(own: Engine, name: str, names: Sequence[Ref]) -> tuple[list[Ref], int]:
+    """The refs that assets, refs and ranges name, inputs before what was built from them; and the number of refs of ranges that are not
+    built here. Raises `NothingBuilt`, `TooManyToPromote`, and as `select_refs`.
+    """
     built = own.queries.instances.refs_built()
     # The base has its own of what it took and what was tainted since.
     given = given_uuids(own.store)
     seen = own.queries.canonical.of(built)
     built = [ref for ref in built if seen[ref].state is InstanceState.LIVE or seen[ref].uuid not in given]
-    wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, "*")}
-    named = dict.fromkeys(one for one in names if asset_of(one) not in wholes)
-    refs = [ref for ref in built if not names or ref in named or asset_of(ref) in wholes]
+    wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, ALL)}
+    named: dict[Ref, None] = {}
+    of_ranges: set[Ref] = set()
+    for one in names:
+        if asset_of(one) in wholes:
+            continue
+        found = _refs_of_range(own, one) if may_be_selection(one) else (one,)
+        if found == (one,):
+            named[one] = None
+        of_ranges.update(found)
+    refs = [ref for ref in built if not names or ref in of_ranges or asset_of(ref) in wholes]
+    not_built = len(of_ranges.difference(refs, named))
     # A named ref without a live instance has a cause of its own.
     refs += named
     if not refs:
         raise NothingBuilt(name=name)
     if len(refs) > MAX_PROMOTED:
         raise TooManyToPromote(name=name, n=len(refs), most=MAX_PROMOTED)
-    return list(dict.fromkeys(refs))
+    return list(dict.fromkeys(refs)), not_built
+
+
+def _refs_of_range(own: Engine, name: Ref) -> tuple[Ref, ...]:
+    with ExitStack() as opened:
+
+        def instance() -> Any:
+            from databuild_dagster.bindings.registry.instance import open_instance
+
+            return opened.enter_context(open_instance(Path(str(own.store.path)).parent))
+
+        return select_refs(own.queries, instance, [name])
 
 
 class _Look:

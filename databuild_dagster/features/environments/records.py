@@ -219,22 +219,22 @@ def given_uuids(store: Store) -> frozenset[str]:
     return frozenset[str]().union(*given_in(store).values())
 
 
-def give(engine: Engine, command_id: str, uuids: Iterable[str]) -> None:
+def give(engine: Engine, command_id: str, uuids: Iterable[str], actor: str) -> None:
     """Record in an environment that it gives instances away: from here on it removes none of their files."""
-    _invoke(engine, do(Put(GIVEN + command_id, msgspec.json.encode(sorted(uuids)))))
+    _invoke(engine, do(Put(GIVEN + command_id, msgspec.json.encode(sorted(uuids)))), actor=actor)
 
 
-def take_back(engine: Engine, command_id: str) -> None:
+def take_back(engine: Engine, command_id: str, actor: str) -> None:
     """Record in an environment that its base did not take what it gave."""
-    _invoke(engine, do(Remove(GIVEN + command_id)))
+    _invoke(engine, do(Remove(GIVEN + command_id)), actor=actor)
 
 
-def use_up(engine: Engine, command_id: str) -> bool:
+def use_up(engine: Engine, command_id: str, actor: str) -> bool:
     """Whether the base took what was given by a command id. If it did not, no promotion with that id is recorded later."""
     statement = do(Remove(GIVEN + command_id))
-    outcome = engine.handle(InvokeMeta(statements=(statement,)), command_id=command_id, actor=this_user())
+    outcome = engine.handle(InvokeMeta(statements=(statement,)), command_id=command_id, actor=actor)
     return isinstance(outcome.events[0].fact, InstancesPromoted)
 
 
-def _invoke(engine: Engine, *statements: Statement) -> None:
-    engine.handle(InvokeMeta(statements=statements), actor=this_user())
+def _invoke(engine: Engine, *statements: Statement, actor: str | None = None) -> None:
+    engine.handle(InvokeMeta(statements=statements), actor=actor or this_user())

@@ -31,6 +31,7 @@ from databuild_dagster.model.decide.taints import (
     finish_removals,
     remove_manifests,
     revert_canonical,
+    revert_event,
     taint_partitions,
     untaint_partitions,
 )
@@ -59,6 +60,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.TaintPartitions: taint_partitions,
     c.UntaintPartitions: untaint_partitions,
     c.RevertCanonical: revert_canonical,
+    c.RevertEvent: revert_event,
     c.PausePartitions: pause_partitions,
     c.ResumePartitions: resume_partitions,
     c.RetryRefs: retry_refs,

@@ -131,6 +131,50 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
     return [e.CanonicalReverted(ref=command.ref, uuid=command.uuid, reason=command.reason)]
 
 
+def revert_event(command: c.RevertEvent, deciding: Deciding) -> list[e.Fact]:
+    """Rule 7.5. Raises `EventNotReverted`, `DuplicateRef`; `NoReason` if an instance is tainted."""
+    no_duplicates(move.ref for move in command.reversals)
+    causes = _why_not_back(command, deciding)
+    if causes:
+        raise errors.EventNotReverted(seq=command.seq, causes=causes)
+    back = [e.CanonicalReverted(move.ref, move.before, command.reason) for move in command.reversals if move.before]
+    tainted = tuple(move.ref for move in command.reversals if move.before is None)
+    if not tainted:
+        return [*back]
+    if not command.reason.strip():
+        raise errors.NoReason(what="taint", why="readers need it to know what is wrong")
+    return [*back, e.TaintCreated(taint_id=deciding.new_id(), refs=tainted, reason=command.reason)]
+
+
+def _why_not_back(command: c.RevertEvent, deciding: Deciding) -> list[tuple[str, str]]:
+    """The refs that have moved since, or whose instance before readers must not see, each with the cause."""
+    view = deciding.view
+    rows = view.refs(move.ref for move in command.reversals)
+    now = view.instances_by_id(row.canonical_id for row in rows.values() if row.canonical_id is not None)
+    before = view.instances_by_uuid(move.before for move in command.reversals if move.before is not None)
+    inputs = view.instances_by_id(view.inputs_of([instance.id for instance in before.values()]))
+    has_bad_inputs = any(instance.n_spreading for instance in inputs.values())
+    causes: list[tuple[str, str]] = []
+    for move in command.reversals:
+        row = rows.get(move.ref)
+        canonical = now.get(row.canonical_id) if row is not None and row.canonical_id is not None else None
+        instance = None if move.before is None else before[move.before]
+        why = None
+        if canonical is None or canonical.uuid != move.uuid:
+            why = f"instance {None if canonical is None else canonical.uuid} took its place since"
+        elif instance is not None and instance.manifest_state == REMOVED:
+            why = f"the data of instance {instance.uuid}, which was live before, was removed"
+        elif instance is not None and not command.force:
+            bad = _tainted_input(instance, deciding) if has_bad_inputs else None
+            if instance.n_taints:
+                why = f"instance {instance.uuid}, which was live before, has a taint now"
+            elif bad is not None:
+                why = f"instance {instance.uuid} was built from instance {bad}, which a downstream taint covers"
+        if why is not None:
+            causes.append((move.ref, why))
+    return causes
+
+
 def _tainted_input(instance: InstanceRow, deciding: Deciding) -> str | None:
     inputs = deciding.view.instances_by_id(deciding.view.inputs_of([instance.id]))
     return next((row.uuid for row in inputs.values() if row.n_spreading), None)

@@ -28,6 +28,7 @@ def test_a_misspelt_setting_is_refused_by_name(door: Callable[..., object]) -> N
         door(thread=1)
 
 
+@pytest.mark.feature("environments")
 @pytest.mark.feature("lots")
 @pytest.mark.feature("notices")
 @pytest.mark.feature("operations")

@@ -239,7 +239,7 @@ def test_what_a_branch_built_becomes_the_data_of_the_base_and_is_not_built_again
     done = shop.ask("--env", "branch", "env", "promote")
 
     assert [move["ref"] for move in done["moved"]] == ["clean@mon", "report@mon"]
-    assert done == rehearsed
+    assert {**done, "seq": None} == rehearsed
     assert uuids(shop) == built
     with DagsterInstance.from_config(str(shop.home)) as instance:
         event = instance.get_latest_materialization_event(AssetKey("report"))
@@ -251,8 +251,12 @@ def test_what_a_branch_built_becomes_the_data_of_the_base_and_is_not_built_again
     shop.ask("env", "drop", "branch")
     assert len(shop.ask("read", "report@mon")) == 4
     assert shop.call("log", "check", "--deep").code == 0
-    shop.ask("revert", "report@mon", "--to", str(done["moved"][1]["before"]))
+    revert = ("revert", "--event", str(done["seq"]))
+    assert "2 refs would go back. Nothing was done." in shop.call(*revert, "--dry-run").out
+    reverted = shop.ask(*revert, "--reason", "wrong rates")
+    assert [one["uuid"] for one in reverted["reverted"]] == [move["before"] for move in done["moved"]]
     assert len(shop.ask("read", "report@mon")) == 5
+    assert shop.call(*revert, "--dry-run").code == 1
 
 
 @pytest.mark.databases("postgres")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from databuild_dagster.calls.taints import RevertedEvent, revert_event
 from databuild_dagster.data.environment import FILE_NAME, folder_of, home_of
 from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.data.ownership import marker_of, plan_take_over
@@ -24,9 +25,17 @@ from databuild_dagster.features.environments.promoting import Promotion, promote
 from databuild_dagster.features.environments.records import earlier_pins, give, given_in
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
-from databuild_dagster.model.errors import EnvironmentMoved, PromotionRefused
+from databuild_dagster.model.errors import (
+    EnvironmentMoved,
+    EventNotReverted,
+    NotFound,
+    NotReversible,
+    PromotionRefused,
+    UnknownAsset,
+)
 from databuild_dagster.model.events import InstancesPromoted, MadeWith, OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.selections import InvalidSelection
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
@@ -92,8 +101,8 @@ def deploy(shop: Shop) -> None:
     shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(CLEANER)))
 
 
-def run(shop: Shop, *names: str, name: str = "branch", **options: bool) -> Promotion:
-    return promote(shop.environments, name, [Ref(one) for one in names], **options)
+def run(shop: Shop, *names: str, name: str = "branch", actor: str = "user:kate", **options: bool) -> Promotion:
+    return promote(shop.environments, name, [Ref(one) for one in names], actor=actor, **options)
 
 
 def causes(shop: Shop, *names: str, name: str = "branch") -> list[tuple[str, str]]:
@@ -238,6 +247,53 @@ def test_a_rehearsal_records_nothing(shop: Shop) -> None:
     assert (shop.base.seq, branch.seq) == seqs
 
 
+def revert(shop: Shop, seq: int, *, dry_run: bool = False) -> RevertedEvent:
+    return revert_event(shop.base.engine, seq, force=False, reason="wrong rates", actor="user:kate", dry_run=dry_run)
+
+
+def test_a_promotion_is_reverted_as_a_whole_with_its_files(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+    run(shop)
+    before = {ref: shop.base.uuid(ref) for ref in BUILT}
+    spec = coded("clean", "raw", code="3")
+    branch = shop.branch(spec, name="next")
+    borrow(branch, "report@x")
+    for ref, inputs in {**BUILT, "clean@y": ["raw@x"]}.items():
+        build(shop, branch, ref, *inputs, name="next", spec=spec)
+    shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(spec)))
+    run(shop, name="next")
+    seq = shop.base.seq
+    rehearsed = revert(shop, seq, dry_run=True)
+    assert shop.base.seq == seq
+
+    done = revert(shop, seq)
+
+    assert done == rehearsed
+    assert ({one.ref: one.uuid for one in done.reverted}, done.tainted) == (before, ["clean@y"])
+    assert {ref: shop.base.uuid(ref) for ref in BUILT} == before
+    assert [shop.base.state(ref) for ref in (*BUILT, "clean@y")] == [*[InstanceState.LIVE] * 2, InstanceState.TAINTED]
+    assert revert(shop, seq, dry_run=True).causes
+
+
+def test_a_revert_by_seq_names_files_that_are_gone(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+    run(shop)
+    seq = shop.base.seq
+
+    # What the base built has no files.
+    causes = revert(shop, seq, dry_run=True).causes
+
+    assert [one.ref for one in causes] == list(BUILT)
+    with pytest.raises(EventNotReverted):
+        revert(shop, seq)
+    with pytest.raises(NotReversible):
+        revert(shop, 1)
+    with pytest.raises(NotFound):
+        revert(shop, seq + 1)
+
+
 def test_a_repeated_promotion_finds_nothing_to_do(shop: Shop) -> None:
     branch = built(shop)
     deploy(shop)
@@ -273,6 +329,38 @@ def test_a_cause_names_its_ref(shop: Shop, names: tuple[str, ...], why: str) -> 
     deploy(shop)
 
     assert causes(shop, *names) == [(names[0], why)]
+
+
+@pytest.mark.parametrize(
+    ("names", "moved", "not_built"),
+    [
+        (("clean@x..y",), ["clean@x"], 1),
+        (("clean@*", "report@x..x"), list(BUILT), 0),
+        (("clean", "report@x"), list(BUILT), 0),
+    ],
+    ids=["range", "all", "asset"],
+)
+def test_of_a_range_what_is_built_is_promoted(
+    shop: Shop, names: tuple[str, ...], moved: list[str], not_built: int
+) -> None:
+    built(shop)
+    deploy(shop)
+
+    done = run(shop, *names)
+
+    assert ([move.ref for move in done.moved], done.not_built) == (moved, not_built)
+
+
+def test_a_range_that_is_not_there_or_not_built_is_refused(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+
+    with pytest.raises(InvalidSelection):
+        run(shop, "clean@x..z")
+    with pytest.raises(UnknownAsset):
+        run(shop, "claen@x..y")
+    with pytest.raises(errors.NothingBuilt):
+        run(shop, "other@x..y")
 
 
 def test_an_instance_that_is_tainted_in_the_environment_is_refused(shop: Shop) -> None:
@@ -431,9 +519,9 @@ def test_what_a_killed_promotion_gave_is_taken_back_and_never_promoted(shop: Sho
     """The process of the first promotion goes on after a second one has settled what it gave."""
     branch = built(shop)
     deploy(shop)
-    give(branch.engine, "first", [branch.uuid("clean@x")])
+    give(branch.engine, "first", [branch.uuid("clean@x")], "user:kate")
 
-    settle(shop.base.engine, branch.engine)
+    settle(shop.base.engine, branch.engine, "user:kate")
 
     assert given_in(branch.store) == {}
     birth = shop.base.birth("clean@x", raw=shop.base.uuid("raw@x"))

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from databuild_dagster.engine.engine import Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CODE_RULES, CodeSpec, DatasetSpec, TableFormat, TableSpec
-from databuild_dagster.model.errors import EnvironmentMoved, PromotionRefused
-from databuild_dagster.model.events import Birth, InstancesPromoted
+from databuild_dagster.model.errors import EnvironmentMoved, EventNotReverted, NoReason, PromotionRefused
+from databuild_dagster.model.events import Birth, CanonicalReverted, InstancesPromoted
 from databuild_dagster.model.meta_storage import Put, do
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState, WantState
@@ -145,6 +145,86 @@ def test_a_promotion_is_reverted_and_the_instance_returns(base: Base) -> None:
     assert (event.fact.births, [one.ref for one in event.fact.returns]) == ((), ["clean"])
     assert base.world.uuid("clean") == instance_of(base.births["clean"])
     assert base.world.check() == []
+
+
+def reverting(base: Base, seq: int, *refs: str, **options: Any) -> c.RevertEvent:
+    """The command that takes back a promotion of refs."""
+    before = base.world.queries.canonical.at([Ref(ref) for ref in refs], seq - 1)
+    reversals = tuple(
+        c.Reversal(ref, instance_of(base.births[ref]), one.uuid if one.state is LIVE else None)
+        for ref, one in before.items()
+    )
+    return c.RevertEvent(seq=seq, reversals=reversals, **{"reason": "wrong rates", **options})
+
+
+def test_a_whole_promotion_is_reverted_in_one_command(base: Base) -> None:
+    before = [base.world.uuid(ref) for ref in base.births]
+    (event,) = base.promote().events
+
+    outcome = base.world.handle(reverting(base, event.seq, *base.births, reason=""))
+
+    assert [base.world.uuid(ref) for ref in base.births] == before
+    assert [base.world.state(ref) for ref in base.births] == [LIVE, LIVE]
+    assert {type(one.fact) for one in outcome.events} == {CanonicalReverted}
+    assert base.world.check() == []
+
+
+def test_the_instance_of_a_ref_that_was_not_live_before_is_tainted(base: Base) -> None:
+    report = base.world.uuid("report")
+    base.world.taint("clean")
+    (event,) = base.promote(pin=base.world.seq).events
+    with pytest.raises(NoReason):
+        base.world.handle(reverting(base, event.seq, *base.births, reason=" "))
+
+    base.world.handle(reverting(base, event.seq, *base.births))
+
+    promoted = instance_of(base.births["clean"])
+    assert (base.world.uuid("clean"), base.world.state("clean")) == (promoted, TAINTED)
+    assert [taint.reason for taint in base.world.queries.instances.taints_of(promoted)] == ["wrong rates"]
+    assert (base.world.uuid("report"), base.world.state("report")) == (report, LIVE)
+    assert base.world.check() == []
+
+
+def test_a_ref_that_moved_since_refuses_the_whole_revert(base: Base) -> None:
+    (event,) = base.promote().events
+    base.world.taint("report")
+    base.world.succeed("report", inputs=["clean"])
+    seq = base.world.seq
+
+    with pytest.raises(EventNotReverted) as refused:
+        base.world.handle(reverting(base, event.seq, *base.births))
+
+    moved = ("report", f"instance {base.world.uuid('report')} took its place since")
+    assert (refused.value.facts["causes"], base.world.seq) == ((moved,), seq)
+
+
+@pytest.mark.parametrize("downstream", [False, True])
+def test_an_instance_that_was_tainted_since_comes_back_by_force_alone(base: Base, *, downstream: bool) -> None:
+    before = {ref: base.world.uuid(ref) for ref in base.births}
+    (event,) = base.promote().events
+    uuids = (before["clean"],)
+    base.world.handle(c.TaintPartitions(uuids=uuids, reason="wrong", downstream=downstream))
+
+    with pytest.raises(EventNotReverted) as refused:
+        base.world.handle(reverting(base, event.seq, *base.births))
+    base.world.handle(reverting(base, event.seq, *base.births, force=True))
+
+    tainted = [ref for ref, _ in refused.value.facts["causes"]]
+    assert tainted == (["clean", "report"] if downstream else ["clean"])
+    assert {ref: base.world.uuid(ref) for ref in base.births} == before
+
+
+def test_data_that_was_removed_since_refuses_the_revert(base: Base) -> None:
+    before = base.world.uuid("clean")
+    (event,) = base.promote("clean").events
+    base.world.clock.turn(100)
+    base.world.handle(c.RemoveManifests(uuids=(before,), reason="retention"))
+
+    with pytest.raises(EventNotReverted) as refused:
+        base.world.handle(reverting(base, event.seq, "clean", force=True))
+
+    why = f"the data of instance {before}, which was live before, was removed"
+    assert refused.value.facts["causes"] == (("clean", why),)
 
 
 def test_a_promoted_return_is_news_for_arcs() -> None:
