@@ -20,7 +20,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.base import base_while_open, inputs_in
 from databuild_dagster.features.environments.borrowing import birth_of
 from databuild_dagster.features.environments.environments import Environments
-from databuild_dagster.features.environments.errors import NothingBuilt, NotPromoter, TooManyToPromote
+from databuild_dagster.features.environments.errors import NothingBuilt, NothingOfThese, NotPromoter, TooManyToPromote
 from databuild_dagster.features.environments.probing import is_seen
 from databuild_dagster.features.environments.records import (
     Opened,
@@ -34,7 +34,7 @@ from databuild_dagster.features.environments.records import (
     use_up,
 )
 from databuild_dagster.model.commands import PromoteInstances
-from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, PromotionRefused, Refused
+from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, PromotionRefused, Refused, UnknownAsset
 from databuild_dagster.model.events import Birth, InstancesPromoted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.rows import BORROWED
@@ -213,6 +213,9 @@ def _selected(own: Engine, name: str, names: Sequence[Ref]) -> tuple[list[Ref], 
     given = given_uuids(own.store)
     seen = own.queries.canonical.of(built)
     built = [ref for ref in built if seen[ref].state is InstanceState.LIVE or seen[ref].uuid not in given]
+    registered = {spec.asset for spec in own.queries.datasets.all().values()} if names else set()
+    if unknown := [asset_of(one) for one in names if asset_of(one) not in registered]:
+        raise UnknownAsset(asset=unknown[0], names=registered)
     wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, ALL)}
     named: dict[Ref, None] = {}
     of_ranges: set[Ref] = set()
@@ -228,7 +231,7 @@ def _selected(own: Engine, name: str, names: Sequence[Ref]) -> tuple[list[Ref], 
     # A named ref without a live instance has a cause of its own.
     refs += named
     if not refs:
-        raise NothingBuilt(name=name)
+        raise NothingBuilt(name=name) if not names else NothingOfThese(name=name, refs=few_of(names))
     if len(refs) > MAX_PROMOTED:
         raise TooManyToPromote(name=name, n=len(refs), most=MAX_PROMOTED)
     return list(dict.fromkeys(refs)), not_built

@@ -79,8 +79,13 @@ def test_a_copy_of_a_base_has_no_power_over_the_environments_of_the_original(sho
     of_copy = Environments(copy, lambda home: shop._open(home, sqlite_url(copy)))
 
     for is_owner in (False, True):
-        for command in (of_copy.attach, of_copy.drop):
-            with pytest.raises(errors.BaseChanged):
+        for command in (
+            of_copy.attach,
+            of_copy.drop,
+            of_copy.refresh,
+            lambda name: promote(of_copy, name, actor="user:kate"),
+        ):
+            with pytest.raises(errors.CopiedBase):
                 command("branch")
         if not is_owner:
             taken_over(copy)
