@@ -234,7 +234,7 @@ def promote(folder: Path, options: argparse.Namespace) -> Iterator[Figure]:
             return why
 
         vars(promoting)["_why_unreadable"] = timed
-        whole.append(_spent(lambda: promoting.promote(environments, NAME)))
+        whole.append(_spent(lambda: promoting.promote(environments, NAME, actor="bench")))
         of_files.append(sum(files))
         print(f"round {number + 1}: {whole[-1]:.2f} s, of which files {of_files[-1]:.2f} s", flush=True)
         for place, copy in copies:

@@ -48,7 +48,8 @@ PAGE = (
         "Pipeline",
         "January on an empty home with a warm Spark server; the floor is `bench/plain_spark.py`. The aims are 2 for January until the last "
         "live ref, 1.5 and 2.2 for the year without and with Dagster's own writes, and 3 s with nothing to do. All are reached, but for "
-        "the 350 MB of peak memory.",
+        "350 MB of peak memory: nothing is kept from launch to launch, but imports take 270 MB (Dagster, SQLAlchemy, PyArrow, pandas, "
+        "PySpark), Arrow's functions 40, and the year's rows 53, of which the client sends a copy.",
         ["pipeline-january", "pipeline-year", "pipeline-plain-dagster", "year-sail", "chain"],
     ),
     Section(

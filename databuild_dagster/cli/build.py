@@ -181,10 +181,10 @@ def opened_workshop(where: Where, *, at_once: int | None = 1, watch: LoadWatch |
     """
     from databuild_dagster.warehouse.files import keep_no_freed_memory
 
+    keep_no_freed_memory()
     instance = the_instance()
     with watch or nullcontext():
         locations = load_deployed(where)
-    keep_no_freed_memory()
     workshop = Workshop.opened(instance, locations, at_once=at_once)
     warn(workshop.warnings)
     return workshop

@@ -80,7 +80,7 @@ def days_flown(tail_number: str) -> list[str]:
 @cache
 def all_flights() -> pa.Table:
     with zipfile.ZipFile(_data() / "flights.csv.zip") as archive, archive.open("flights.csv") as rows:
-        return csv.read_csv(rows, convert_options=_NA_IS_NULL)
+        return csv.open_csv(rows, convert_options=_NA_IS_NULL).read_all()
 
 
 @cache

@@ -2755,9 +2755,9 @@ GUARDS = (
     Guard(
         "what is borrowed is materialized again after a kill",
         "16.13",
-        "features/environments/announcing.py",
-        " if versions.get(event.partition) != (event.tags or {})[DATA_VERSION_TAG]]",
-        "]",
+        "bindings/display/materialization.py",
+        "        if newest[key].get(event.partition) != (event.tags or {})[DATA_VERSION_TAG]\n",
+        "",
         ("tests/features/environments/test_announcing.py::test_a_batch_that_was_stored_before_a_kill_is_not_repeated",),
     ),
     Guard(

@@ -68,6 +68,8 @@ from .wording import happened, said
 STORM_SECONDS = 240.0
 #: Within this time of calm, everything that can be built is.
 CALM_SECONDS = 900.0
+#: Who promotes.
+PERSON = "user:kate"
 #: Where files cost no disk.
 MEMORY = "/dev/shm"
 #: How many stories end with a second fold of each log.
@@ -477,11 +479,11 @@ class World:
             case "refresh":
                 self.environments.refresh(deed.where)
             case "promote":
-                promote(self.environments, deed.where, ahead=rng.random() < 0.5)
+                promote(self.environments, deed.where, actor=PERSON, ahead=rng.random() < 0.5)
             case "promote-x":
-                promote(self.environments, deed.where, [Ref("clean@x"), Ref("report@x")], ahead=True)
+                promote(self.environments, deed.where, [Ref("clean@x"), Ref("report@x")], actor=PERSON, ahead=True)
             case "some":
-                promote(self.environments, deed.where, [Ref(rng.choice([*INPUTS, *REFS]))], ahead=True)
+                promote(self.environments, deed.where, [Ref(rng.choice([*INPUTS, *REFS]))], actor=PERSON, ahead=True)
             case "drop":
                 self.environments.drop(deed.where)
             case _ if self.is_there(deed.where):
@@ -527,7 +529,7 @@ class World:
 
     def _promote_all(self, name: str) -> None:
         with suppress(NothingBuilt):
-            promote(self.environments, name, ahead=True)
+            promote(self.environments, name, actor=PERSON, ahead=True)
 
     def _finally(self, name: str, main: Callable[[], object]) -> None:
         def alone() -> None:

@@ -115,6 +115,16 @@ class Walk:
         ref, uuid = self.instance()
         self.world.handle(c.RevertCanonical(ref=ref, uuid=uuid))
 
+    def revert_event(self) -> None:
+        """As if an event had pointed two refs to what they have: the first goes back to an instance that was live, the other had none."""
+        ref, before = self.instance()
+        seen = {ref: one for ref, one in self.queries.canonical.of([ref, *self.some()]).items() if one.uuid}
+        was_live = before in {one.uuid for one in self.queries.instances.history(ref) if one.live_at is not None}
+        moves = [c.Reversal(one, str(now.uuid), before if one == ref else None) for one, now in seen.items()]
+        if not was_live or not moves:
+            _nothing("event")
+        self.world.handle(c.RevertEvent(seq=1, reversals=tuple(moves[:2]), reason="wrong"))
+
     def retry(self) -> None:
         self.world.handle(c.RetryRefs(refs=self.some()))
 
@@ -250,7 +260,16 @@ def _nothing(kind: str) -> Any:
 STEPS: tuple[Callable[[Walk], None], ...] = (
     *[Walk.want, Walk.launch, Walk.succeed, Walk.miss] * 3,
     *[Walk.taint, Walk.fail, Walk.claim, Walk.pass_time] * 2,
-    *[Walk.want_again, Walk.cancel_want, Walk.untaint, Walk.revert, Walk.retry, Walk.cancel_job_run, Walk.give_up],
+    *[
+        Walk.want_again,
+        Walk.cancel_want,
+        Walk.untaint,
+        Walk.revert,
+        Walk.revert_event,
+        Walk.retry,
+        Walk.cancel_job_run,
+        Walk.give_up,
+    ],
     *[
         Walk.start,
         Walk.lose,

@@ -4,8 +4,11 @@ Every process that opens the instance finds the same store: daemon, web server, 
 `data.home` finds it from the files of a DAGSTER_HOME alone.
 """
 
+import fcntl
 import os
 import sqlite3
+import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from weakref import WeakKeyDictionary
@@ -26,6 +29,9 @@ from databuild_dagster.store.store import open_store
 
 _IN_MEMORY = "sqlite://"
 _CURSOR_PREFIX = "databuild/"
+#: The longest wait for other processes that open the same home: an opening takes less than a second.
+OPENING_SECONDS = 30.0
+_POLL_SECONDS = 0.02
 
 
 class UnsupportedInstance(Exception):
@@ -66,6 +72,7 @@ def close_engine(url: str) -> None:
 
 def open_instance(home: Path) -> DagsterInstance:
     """The Dagster instance of a DAGSTER_HOME. Raises `BadHome` for settings that Dagster refuses."""
+    lock = _in_turn(home)
     try:
         return DagsterInstance.from_config(str(home))
     except Exception as error:
@@ -73,6 +80,34 @@ def open_instance(home: Path) -> DagsterInstance:
         if isinstance(error, OSError) or is_of_a_database(error):
             raise
         raise BadHome(f"{home / 'dagster.yaml'} cannot be used by Dagster: {one_line(error)}; correct it.") from error
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _in_turn(home: Path) -> int | None:
+    """A descriptor with the lock of a home, whose processes open it one after another; None if the home cannot be locked.
+
+    Processes that create Dagster's tables at once break each other. After `OPENING_SECONDS` a process waits for no other.
+    """
+    try:
+        folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None  # Dagster says what is wrong with the home.
+    deadline = time.monotonic() + OPENING_SECONDS
+    # Some network file systems have no locks.
+    with suppress(OSError):
+        while not _has_taken(folder) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+    return folder
+
+
+def _has_taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_of_a_database(error: BaseException | None) -> bool:
