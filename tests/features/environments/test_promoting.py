@@ -101,7 +101,7 @@ def deploy(shop: Shop) -> None:
     shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(CLEANER)))
 
 
-def run(shop: Shop, *names: str, name: str = "branch", actor: str = "user:kate", **options: bool) -> Promotion:
+def run(shop: Shop, *names: str, name: str = "branch", actor: str = "user:kate", **options: Any) -> Promotion:
     return promote(shop.environments, name, [Ref(one) for one in names], actor=actor, **options)
 
 
