@@ -544,4 +544,7 @@ def _check_is_idle(engine: Engine, name: str) -> None:
             raise InUse(name=name, what=f"{in_words(launch.holder)} builds {launch.job} in it")
     for location in sorted({spec.location for spec in engine.queries.datasets.all().values()}):
         if has_orchestrator(engine, location):
-            raise InUse(name=name, what=f"the orchestrator of location {location!r} ticks in it (`databuild dev`)")
+            raise InUse(
+                name=name,
+                what=f"an orchestrator of {location} may tick in it: `databuild dev` did in the last ten minutes",
+            )

@@ -101,7 +101,7 @@ class NothingBuilt(Refused):
 
 
 class NotPromoter(Refused):
-    """{actor} may not promote {assets} of the environment {name}; {promoters} may."""
+    """{actor} may not promote of the environment {name}: {whose}."""
 
     hint = "Ask one of these actors, or deploy definitions whose `promoters` name {actor}."
 

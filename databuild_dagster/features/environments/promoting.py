@@ -106,13 +106,18 @@ def promote(
         opened = opened_in(base.store).get(name)
         if (why := _why_not_any(base, opened)) is not None or opened is None:
             raise PromotionRefused(environment=name, causes=(), why=why or "")
-        refs, not_built = _selected(own, name, names)
-        refused = _without_right(base, refs, actor)
+        try:
+            refs, not_built = _selected(own, name, names)
+        except NothingBuilt:
+            # What was given and is tainted by now is named, too, once it is taken back.
+            if dry_run or not settle(base, own, actor, command_id):
+                raise
+            refs, not_built = _selected(own, name, names)
+        refused = _without_right(base, own, refs, actor)
         if refused and not dry_run:
-            promoters = next(iter(refused.values()))
-            raise NotPromoter(name=name, actor=actor, assets=few_of(list(refused)), promoters=promoters)
+            whose = [f"{asset}, which {promoters} may" for asset, promoters in refused.items()]
+            raise NotPromoter(name=name, actor=actor, whose=few_of(whose))
         if not dry_run and settle(base, own, actor, command_id):
-            # What was given and is tainted by now is named, too.
             refs, not_built = _selected(own, name, names)
         look = _Look(own, refs)
         command = PromoteInstances(
@@ -163,15 +168,16 @@ def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
     return None
 
 
-def _without_right(base: Engine, refs: Iterable[Ref], actor: str) -> dict[str, str]:
-    """The assets of refs that an actor may not promote, each with the promoters in words."""
-    specs = {spec.asset: spec for spec in base.queries.datasets.all().values()}
-    named = {asset: specs[asset].promoters for asset in dict.fromkeys(map(asset_of, refs)) if asset in specs}
-    return {
-        asset: few_of(promoters) or "nobody"
-        for asset, promoters in named.items()
-        if isinstance(promoters, tuple) and actor not in promoters
-    }
+def _without_right(base: Engine, own: Engine, refs: Iterable[Ref], actor: str) -> dict[str, str]:
+    """The assets of refs that would move and that an actor may not promote, each with the promoters in words."""
+    promoters = {spec.asset: spec.promoters for spec in base.queries.datasets.all().values()}
+    others = {asset: of for asset, of in promoters.items() if isinstance(of, tuple) and actor not in of}
+    asked = [ref for ref in refs if asset_of(ref) in others] if others else []
+    if not asked:
+        return {}
+    here, there = own.queries.canonical.of(asked), base.queries.canonical.of(asked)
+    moved = [ref for ref in asked if (there[ref].uuid, there[ref].state) != (here[ref].uuid, InstanceState.LIVE)]
+    return {asset: few_of(others[asset]) or "nobody" for asset in dict.fromkeys(map(asset_of, moved))}
 
 
 def _record(

@@ -115,7 +115,7 @@ def test_an_environment_continues_behind_a_link_to_the_moved_base(shop: Shop) ->
     before.symlink_to(home)
     folder_of(before, "").symlink_to(folder_of(home, ""))
 
-    assert [move.ref for move in promote(environments, "branch").moved] == list(BUILT)
+    assert [move.ref for move in promote(environments, "branch", actor="user:kate").moved] == list(BUILT)
 
 
 def test_a_moved_base_reads_what_it_took_and_a_removal_leaves_it(shop: Shop) -> None:

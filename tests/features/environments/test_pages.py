@@ -288,7 +288,7 @@ def test_a_preview_has_each_cause_and_no_button(shop: Shop, monkeypatch: pytest.
 def test_a_user_who_is_no_promoter_reads_who_is(shop: Shop) -> None:
     built(shop)
     allow(shop, "web:kate", "user:deploy")
-    sentence = "web:leo may not promote clean of the environment branch; web:kate, user:deploy may."
+    sentence = "web:leo may not promote of the environment branch: clean, which web:kate, user:deploy may."
 
     with acting_pages(shop) as client:
         form = form_of(preview(client))

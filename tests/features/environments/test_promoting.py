@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
 from databuild_dagster.model.errors import (
     EnvironmentMoved,
     EventNotReverted,
+    NoReason,
     NotFound,
     NotReversible,
     PromotionRefused,
@@ -290,8 +292,22 @@ def test_a_revert_by_seq_names_files_that_are_gone(shop: Shop) -> None:
         revert(shop, seq)
     with pytest.raises(NotReversible):
         revert(shop, 1)
-    with pytest.raises(NotFound):
-        revert(shop, seq + 1)
+    for no_event in (seq + 1, 0, 10**20):
+        with pytest.raises(NotFound):
+            revert(shop, no_event)
+
+
+def test_a_dry_run_of_a_revert_by_seq_needs_no_reason(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    build(shop, branch, "clean@y", "raw@x")
+    run(shop, "clean@y")
+    seq = shop.base.seq
+    asked = partial(revert_event, shop.base.engine, seq, force=False, reason="", actor="user:kate")
+
+    assert asked(dry_run=True).tainted == ["clean@y"]
+    with pytest.raises(NoReason):
+        asked()
 
 
 def test_a_repeated_promotion_finds_nothing_to_do(shop: Shop) -> None:
@@ -553,6 +569,19 @@ def test_a_command_id_that_a_later_promotion_has_used_up_promotes_nothing(shop: 
         promote(shop.environments, "branch", actor="web:kate", command_id="form")
 
     assert (given_in(branch.store), promotions(shop.base)) == ({}, 0)
+
+
+def test_a_gift_of_what_is_all_tainted_by_now_is_taken_back_by_the_next_promotion(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    give(branch.engine, "first", [branch.uuid(ref) for ref in BUILT], "user:kate")
+    for ref in BUILT:
+        branch.taint(ref)
+
+    with pytest.raises(PromotionRefused, match="tainted"):
+        run(shop)
+
+    assert given_in(branch.store) == {}
 
 
 def test_an_instance_that_changes_while_it_is_given_is_not_promoted(shop: Shop) -> None:
