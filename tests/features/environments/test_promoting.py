@@ -23,7 +23,7 @@ from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.features.environments import environments, errors
 from databuild_dagster.features.environments.keeping import Given
 from databuild_dagster.features.environments.promoting import Promotion, promote, settle
-from databuild_dagster.features.environments.records import earlier_pins, give, given_in
+from databuild_dagster.features.environments.records import attempt_at, earlier_pins, give, given_in, given_uuids
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
 from databuild_dagster.model.errors import (
@@ -103,7 +103,7 @@ def deploy(shop: Shop) -> None:
     shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(CLEANER)))
 
 
-def run(shop: Shop, *names: str, name: str = "branch", actor: str = "user:kate", **options: bool) -> Promotion:
+def run(shop: Shop, *names: str, name: str = "branch", actor: str = "user:kate", **options: Any) -> Promotion:
     return promote(shop.environments, name, [Ref(one) for one in names], actor=actor, **options)
 
 
@@ -544,6 +544,31 @@ def test_what_a_killed_promotion_gave_is_taken_back_and_never_promoted(shop: Sho
     late = shop.base.promotion(birth, environment="late")
     assert shop.base.handle(late, command_id="first").repeated
     assert promotions(shop.base) == 0
+
+
+def test_a_killed_promotion_is_repeated_with_its_command_id_and_done_once(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    give(branch.engine, attempt_at("form", "1"), [branch.uuid("clean@x")], "web:kate")
+
+    first, second = (promote(shop.environments, "branch", actor="web:kate", command_id="form") for _ in range(2))
+
+    assert ([move.ref for move in first.moved], second.there) == (["clean@x", "report@x"], ("clean@x", "report@x"))
+    assert (second.moved, second.seq) == ((), first.seq)
+    assert promotions(shop.base) == 1
+    assert given_uuids(branch.store) == {branch.uuid("clean@x"), branch.uuid("report@x")}
+
+
+def test_a_command_id_that_a_later_promotion_has_used_up_promotes_nothing(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    give(branch.engine, attempt_at("form", "1"), [branch.uuid("clean@x")], "web:kate")
+    settle(shop.base.engine, branch.engine, "user:kate")
+
+    with pytest.raises(EnvironmentMoved):
+        promote(shop.environments, "branch", actor="web:kate", command_id="form")
+
+    assert (given_in(branch.store), promotions(shop.base)) == ({}, 0)
 
 
 def test_a_gift_of_what_is_all_tainted_by_now_is_taken_back_by_the_next_promotion(shop: Shop) -> None:
