@@ -39,7 +39,9 @@ class Places:
             return uri
         if uri.startswith(self._inside[:-1] + BESIDE):
             return uri[len(self._inside) - 1 :]
-        return uri[len(self._inside) :] if uri.startswith(self._inside) else uri
+        inside = uri.removeprefix(self._inside)
+        # `whole` would read it as a path beside the home.
+        return uri if inside.startswith(BESIDE) else inside
 
     def holds(self, root: str) -> bool:
         """Whether a folder is inside the home."""

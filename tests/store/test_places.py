@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from databuild_dagster.store.places import Places
 from tests.support.homes import Homes, homes
 
 __all__ = ["homes"]
@@ -40,3 +41,11 @@ def test_a_moved_home_finds_its_data(homes: Homes, tmp_path: Path) -> None:
 
     canonical = moved.world.queries.canonical.of(["a"])["a"]
     assert canonical.manifest_uri == moved.warehouse.manifest_path("a", live)
+
+
+@pytest.mark.parametrize("folder", ["home/warehouse", "home/.environments/x", "home.environments/x", "other/x"])
+def test_a_recorded_path_means_the_path_that_was_recorded(tmp_path: Path, folder: str) -> None:
+    """Rule 3.10"""
+    places, path = Places(str(tmp_path / "home")), f"{tmp_path}/{folder}/manifest.json"
+
+    assert places.whole(places.recorded(path)) == path
