@@ -59,6 +59,12 @@ def base_of_home(home: str | Path) -> Path:
     return folders.with_name(folders.name.removesuffix(".environments"))
 
 
+def root_beside(root: str, before: Path, home: Path) -> str:
+    """The root of an environment whose home was moved from `before` to `home`: one beside the home was moved with it."""
+    is_beside = Path(root).is_relative_to(before.parent)
+    return str(home.parent / Path(root).relative_to(before.parent)) if is_beside else root
+
+
 def is_in_environment() -> bool:
     """Whether Dagster's instance of this process is that of an environment."""
     home = os.environ.get("DAGSTER_HOME")

@@ -7,12 +7,12 @@ store has the same id and a different place; it removes nothing there until `tak
 import os
 from collections.abc import Collection, Iterable
 from functools import cached_property
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import msgspec
 
-from databuild_dagster.data.environment import RECORDS, environment_of_store
+from databuild_dagster.data.environment import RECORDS, environment_of_store, home_of, root_beside
 from databuild_dagster.data.home import DATABASE_NAME
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.wording import typed
@@ -139,7 +139,9 @@ class TakenOver(NamedTuple):
 def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:
     """The roots outside the home, each with the reason if it cannot be taken over: it is in another home and not in `named`."""
     ownership, found = Ownership(store), []
-    of_environments = {Warehouse(root).root: name for name, root in roots_of_environments(store).items()}
+    of_environments = {
+        Warehouse(root).root: name for name, roots in roots_of_environments(store).items() for root in roots
+    }
     for warehouse in warehouses:
         if ownership.is_at_home(warehouse) or ownership.is_of_base(warehouse):
             continue
@@ -157,14 +159,18 @@ class _Recorded(msgspec.Struct):
     """What the record of an environment in its base says to a take-over."""
 
     name: str
+    home: str
     root: str
 
 
-def roots_of_environments(store: Store) -> dict[str, str]:
-    """The roots of the environments that a base has recorded, by name."""
+def roots_of_environments(store: Store) -> dict[str, set[str]]:
+    """The roots of the environments that a base has recorded, by name: as recorded, and beside the home where it is now."""
     entries = MetaQueries(store).prefix(RECORDS).entries
     found = [msgspec.json.decode(entry.value, type=_Recorded) for entry in entries if entry.value is not None]
-    return {one.name: one.root for one in found}
+    home = store.places.home
+    if home is None:
+        return {one.name: {one.root} for one in found}
+    return {one.name: {one.root, root_beside(one.root, Path(one.home), home_of(Path(home), one.name))} for one in found}
 
 
 def take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:

@@ -12,7 +12,15 @@ import msgspec
 
 from databuild_dagster.bindings.registry.plain_keys import dynamic_name
 from databuild_dagster.data.dynamic_keys import dynamic_keys
-from databuild_dagster.data.environment import FILE_NAME, Environment, base_of_home, environment_of, folder_of, home_of
+from databuild_dagster.data.environment import (
+    FILE_NAME,
+    Environment,
+    base_of_home,
+    environment_of,
+    folder_of,
+    home_of,
+    root_beside,
+)
 from databuild_dagster.data.home import DATABASE_NAME, SETTINGS, BadHome, moves_events
 from databuild_dagster.data.ownership import (
     MARKER_NAME,
@@ -311,7 +319,7 @@ class Environments:
                 raise NoEnvironment(name=name, names=list(found))
             environment = environment_of(home)
             known = opened or environment
-            root = None if known is None else _root_now(known, home)
+            root = None if known is None else root_beside(known.root, _home_before(known), home)
             store_id, kept = None, frozenset[str]()
             # A removal that was killed in the home has removed the root.
             if environment is not None and (home / DATABASE_NAME).exists():
@@ -534,11 +542,9 @@ def _check_is_no_copy(engine: Engine, environment: Environment | None) -> None:
         raise CopiedBase(name=environment.name, base=environment.base, place=engine.store.database.place)
 
 
-def _root_now(known: Opened | Environment, home: Path) -> str:
-    """The root of an environment, which was moved with a home beside it."""
-    before = Path(known.home) if isinstance(known, Opened) else home_of(Path(known.base), known.name)
-    is_beside = Path(known.root).is_relative_to(before.parent)
-    return str(home.parent / Path(known.root).relative_to(before.parent)) if is_beside else known.root
+def _home_before(known: Opened | Environment) -> Path:
+    """The home of an environment when it was opened."""
+    return Path(known.home) if isinstance(known, Opened) else home_of(Path(known.base), known.name)
 
 
 def _check_is_idle(engine: Engine, name: str) -> None:

@@ -8,22 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.data.environment import folder_of
+from databuild_dagster.data.environment import folder_of, home_of
 from databuild_dagster.data.home import sqlite_url
-from databuild_dagster.data.ownership import roots_of_environments, take_over
+from databuild_dagster.data.ownership import Ownership, TakenOver, roots_of_environments, take_over, warehouses_of
 from databuild_dagster.features.environments import errors
 from databuild_dagster.features.environments.environments import Environments
 from databuild_dagster.features.environments.promoting import promote
 from databuild_dagster.features.environments.views import EnvironmentState
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store
+from databuild_dagster.warehouse.layout import Warehouse
 from tests.features.environments.conftest import Shop, borrow
 from tests.features.environments.test_promoting import BUILT, CLEANER, built, deploy, lost, run
 from tests.support.world import World
 
 
-def taken_over(home: Path) -> None:
+def taken_over(home: Path) -> list[TakenOver]:
     with closing(open_store(sqlite_url(home))) as store:
-        take_over(store, [])
+        return take_over(store, warehouses_of(Queries(store), str(home / "warehouse")))
 
 
 def moved(shop: Shop, to: str) -> tuple[Environments, Path]:
@@ -136,3 +138,44 @@ def test_a_moved_base_reads_what_it_took_and_a_removal_leaves_it(shop: Shop) -> 
 
     assert [lost(shop.base, ref) for ref in BUILT] == [(), ()]
     assert environments.opened() == {}
+
+
+def promoted_in_part(shop: Shop) -> Path:
+    """The root of an environment of which the base took one instance, and not the other."""
+    built(shop)
+    deploy(shop)
+    run(shop, "clean@x")
+    return Path(shop.environments.opened()["branch"].root)
+
+
+def test_a_take_over_of_a_moved_base_leaves_the_root_of_an_environment(shop: Shop) -> None:
+    before = promoted_in_part(shop)
+    environments, shop.home = moved(shop, "renamed")
+    root = folder_of(shop.home, "branch") / before.name
+    assert len(manifests(root)) == 2
+
+    (left,) = taken_over(shop.home)
+    environments.drop("branch")
+
+    assert left.root == str(root)
+    assert left.why_not == "the environment branch owns it until `databuild env drop branch`"
+    (kept,) = manifests(root)
+    assert str(kept) == shop.base.canonical("clean@x").manifest_uri
+    assert lost(shop.base, "clean@x") == ()
+
+
+def test_an_environment_attached_behind_links_owns_its_root(shop: Shop) -> None:
+    root, before = promoted_in_part(shop), shop.home
+    environments, home = moved(shop, "renamed")
+    taken_over(home)
+    before.symlink_to(home)
+    folder_of(before, "").symlink_to(folder_of(home, ""))
+
+    environments.attach("branch")
+
+    with closing(open_store(sqlite_url(home_of(before, "branch")))) as store:
+        Ownership(store).claim(Warehouse(str(root)))
+
+
+def manifests(root: Path) -> list[Path]:
+    return list(root.rglob("manifest.json"))
