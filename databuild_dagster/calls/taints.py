@@ -15,7 +15,6 @@ from databuild_dagster.model.commands import (
     TaintPartitions,
     UntaintPartitions,
 )
-from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CannotRevert, DatabuildError, EventNotReverted, NotFound, NotReversible
 from databuild_dagster.model.events import CanonicalReverted, Event, InstancesPromoted, InstancesReturned
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
@@ -113,24 +112,35 @@ def revert_command(engine: Engine, ref: Ref, name: str, *, force: bool, reason: 
 
     Raises `NotFound`, `CannotRevert`, and as `check_data_of` if its files are not there.
     """
-    queries, spec = engine.queries, engine.queries.datasets.get(asset_of(ref))
-    uuid = queries.ids.full(IdKind.INSTANCE, name)
-    _check_can_go_back(engine, spec, ref, uuid)
+    uuid = engine.queries.ids.full(IdKind.INSTANCE, name)
+    for error in _why_not_back(engine, [(ref, uuid)]).values():
+        raise error
     return RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason)
 
 
-def _check_can_go_back(engine: Engine, spec: DatasetSpec | None, ref: Ref, uuid: str) -> None:
-    """Raises `CannotRevert`, and as `check_data_of`."""
-    queries = engine.queries
-    instance = queries.instances.get(uuid, most_inputs=0)
-    assert instance is not None, "the lookup found it"
-    if instance.ref != ref:
-        raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
-    if instance.live_at is not None:  # What was never live is refused for that.
-        check_data_of(queries, instance, spec)
-        before = Definitions(queries, asset_of(ref)).at(queries.instances.seqs_of([uuid])[uuid])
+def _why_not_back(engine: Engine, moves: Sequence[tuple[Ref, str]]) -> dict[Ref, DatabuildError]:
+    """Why refs cannot have these instances again: `CannotRevert`, or an error of `check_data_of`."""
+    queries, uuids = engine.queries, [uuid for _, uuid in moves]
+    specs = {spec.asset: spec for spec in queries.datasets.all().values()}
+    definitions = {asset: Definitions(queries, asset) for asset in {asset_of(ref) for ref, _ in moves}}
+    instances = {one.uuid: one for one in queries.instances.named(uuids)}
+    seqs, facts = queries.instances.seqs_of(uuids), queries.instances.data_facts(uuids)
+    errors: dict[Ref, DatabuildError] = {}
+    for ref, uuid in moves:
+        instance, spec = instances[uuid], specs.get(asset_of(ref))
+        if instance.ref != ref:
+            errors[ref] = CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
+        if instance.ref != ref or instance.live_at is None:  # What was never live is refused for that.
+            continue
+        try:
+            check_data_of(queries, instance, spec, facts.get(uuid))
+        except DatabuildError as error:
+            errors[ref] = error
+            continue
+        before = definitions[asset_of(ref)].at(seqs[uuid])
         if spec is not None and engine.catalog.is_moved(spec, partition_key_of(ref), before):
-            raise CannotRevert(ref=ref, uuid=uuid, why="its key means another window of time now")
+            errors[ref] = CannotRevert(ref=ref, uuid=uuid, why="its key means another window of time now")
+    return errors
 
 
 def revert_event(
@@ -139,15 +149,11 @@ def revert_event(
     """Take back a promotion, a return or a revert, with all of its refs. With `dry_run` nothing is recorded, and the causes of a refusal
     are in the answer. Raises `NotFound`, `NotReversible`, `EventNotReverted`, `NoReason`.
     """
-    command = RevertEvent(seq=seq, reversals=_reversals(engine, seq), force=force, reason=reason)
-    causes = []
-    specs = {spec.asset: spec for spec in engine.queries.datasets.all().values()}
-    for move in command.reversals:
-        if move.before is not None:
-            try:
-                _check_can_go_back(engine, specs.get(asset_of(move.ref)), move.ref, move.before)
-            except DatabuildError as error:
-                causes.append((move.ref, error.message.removesuffix(".")))
+    # A dry run is to show that there is something to taint, before anybody has a reason.
+    why = reason or ("dry run" if dry_run else "")
+    command = RevertEvent(seq=seq, reversals=_reversals(engine, seq), force=force, reason=why)
+    back = [(move.ref, move.before) for move in command.reversals if move.before is not None]
+    causes = [(ref, error.message.removesuffix(".")) for ref, error in _why_not_back(engine, back).items()]
     if dry_run or causes:
         try:
             engine.preview(command, actor=actor)
@@ -168,9 +174,9 @@ def revert_event(
 
 def _reversals(engine: Engine, seq: int) -> tuple[Reversal, ...]:
     """The refs of an event with the instances that were live before. Raises `NotFound`, `NotReversible`."""
-    event = next(iter(engine.queries.events.after(seq - 1, 1)), None) if seq > 0 else None
-    if event is None:
+    if not 0 < seq <= engine.queries.events.head().seq:
         raise NotFound(kind="event", name=str(seq))
+    (event,) = engine.queries.events.after(seq - 1, 1)
     uuids = _pointed(event)
     before = engine.queries.canonical.at(list(uuids), seq - 1)
     return tuple(

@@ -151,7 +151,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
 @click.option("--dry-run", is_flag=True, help="Show what would be reverted, and every cause of a refusal.")
 @tabular
 def revert_by_event(seq: int, force: bool, reason: str, dry_run: bool, as_json: bool) -> None:
-    """Revert all refs of a promotion, a return or a revert.
+    """Revert all refs of a promotion or a return, or a revert of one ref.
 
     Every ref of the event SEQ gets back the instance that was live before. Where none was, the instance of the event is tainted.
     All refs, or none: each one that has moved since is named. `databuild log events` lists the events.
@@ -170,7 +170,9 @@ def revert_by_event(seq: int, force: bool, reason: str, dry_run: bool, as_json: 
         tainted = (
             f" {n_tainted} {'would be' if dry_run else 'got'} tainted: {shown(done.tainted)}." if done.tainted else ""
         )
-        if dry_run:
+        if done.causes:
+            click.echo(f"Nothing would go back, for {count(len(done.causes), 'cause')}. Nothing was done.")
+        elif dry_run:
             click.echo(f"{n} would go back.{tainted} Nothing was done.")
         else:
             click.echo(f"{n} went back to the instances before event {seq}.{tainted}")

@@ -94,7 +94,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "taint --list": _own("corrections:list_taints", "List the taints that hold now, newest first."),
         "untaint": _own("corrections:untaint", "Remove a taint from every instance that has it."),
         "revert": _own("corrections:revert", "Make an earlier instance of REF the one readers see."),
-        "revert --event": _own("corrections:revert_by_event", "Revert all refs of a promotion, a return or a revert."),
+        "revert --event": _own("corrections:revert_by_event", "Revert all refs of a promotion or a return."),
         "retry": _own("corrections:retry", "Retry what failed behind REFS."),
         "pause": _own("corrections:pause", "Keep REFS from being launched; their wants stay open."),
         "resume": _own("corrections:resume", "End the pause of REFS; what is wanted is built."),

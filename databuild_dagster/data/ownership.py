@@ -112,11 +112,12 @@ class Ownership:
         self.check(warehouse)
 
     def may_write(self, warehouse: Warehouse) -> bool:
-        """Whether `claim` does not refuse. False for a store without an id if the root is inside the home of another store.
+        """Whether `claim` does not refuse. False for a root inside the home of another store, unless this store has marked it.
 
         Raises `DiskTrouble`, `StorageTrouble`.
         """
-        if not self.is_at_home(warehouse) and self.identity.id is None and other_home(warehouse, self._store.path):
+        # A home needs no marker, so a copy that has taken over finds none in the warehouse of its original.
+        if self.why_not(warehouse) is not None and other_home(warehouse, self._store.path):
             return False
         try:
             self.claim(warehouse)

@@ -19,7 +19,7 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import filled, typed
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.instances import DataFacts, Instance
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 from databuild_dagster.warehouse.errors import DAMAGE, EscapingFile, ManifestDamaged, ManifestMissing
@@ -410,18 +410,16 @@ def _with_manifests(
     return sorted(readable, key=lambda found: found.ref)
 
 
-def check_data_of(queries: Queries, instance: Instance, spec: DatasetSpec | None) -> None:
-    """Check that the files of an instance exist. Raises `NotOurs`, `DataRemoved`, `DamagedData`."""
+def check_data_of(
+    queries: Queries, instance: Instance, spec: DatasetSpec | None, data: DataFacts | None = None
+) -> None:
+    """Check that the files of an instance exist; `data` is asked for unless given. Raises `NotOurs`, `DataRemoved`, `DamagedData`."""
     if instance.manifest_state == REMOVED:
         raise _taken_away(queries, instance.ref, instance.uuid)
     if instance.manifest_uri is None:
         raise NotOurs(ref=instance.ref)
-    facts = Canonical(
-        instance.ref,
-        uuid=instance.uuid,
-        manifest_uri=instance.manifest_uri,
-        **queries.instances.data_facts([instance.uuid])[instance.uuid]._asdict(),
-    )
+    known = data or queries.instances.data_facts([instance.uuid])[instance.uuid]
+    facts = Canonical(instance.ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri, **known._asdict())
     _readable(asset_of(instance.ref), [facts], spec)
 
 

@@ -301,7 +301,7 @@ class EventNotReverted(Refused):
 
 
 class NotReversible(Refused):
-    """Event {seq} is {type}, and only a promotion, a return or a revert is reverted by its seq."""
+    """Event {seq} is {type}, and only a promotion, a return or the revert of a ref is reverted by its seq."""
 
     hint = "`databuild revert --to INSTANCE REF` makes an earlier instance of a ref the one that readers see."
 

@@ -51,7 +51,7 @@ class Act(Protocol):
 class Rehearse(Protocol):
     """Finds out what the action would do."""
 
-    def __call__(self, state: State, values: Values, actor: str, /) -> tuple[list[str], list[Move]]: ...
+    def __call__(self, state: State, values: Values, actor: str, /) -> Foreseen: ...
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Action:
 
     def rehearsal(self, state: State, values: Values, actor: str) -> Rehearsal:
         """What the action would do now. Raises what the action raises."""
-        would, moves = self.rehearse(state, values, actor)
-        return Rehearsal(self.name, would, moves)
+        would, moves, causes = self.rehearse(state, values, actor)
+        return Rehearsal(self.name, would, moves, list(causes))
 
 
 def commanded(
@@ -100,13 +100,13 @@ def commanded(
         engine, command = state.engine, command_of(state, values)
         return answer_of(engine, command, lambda: engine.handle(command, actor=by.actor, command_id=by.command_id))
 
-    def rehearse(state: State, values: Values, actor: str) -> tuple[list[str], list[Move]]:
+    def rehearse(state: State, values: Values, actor: str) -> Foreseen:
         given = dict(values)
         if "reason" in given:
             given["reason"] = given["reason"] or _NO_REASON_YET
         command = command_of(state, given)
         preview = state.engine.preview(command, actor=actor)
-        return would(state, command, preview), moves_of(preview)
+        return Foreseen(would(state, command, preview), moves_of(preview))
 
     return {"act": act, "rehearse": rehearse}
 
@@ -145,6 +145,14 @@ class Move(msgspec.Struct, frozen=True):
     first: list[str]
 
 
+class Foreseen(NamedTuple):
+    """The fields of a rehearsal."""
+
+    would: list[str]
+    moves: list[Move]
+    causes: Sequence[str] = ()
+
+
 class Rehearsal(msgspec.Struct, frozen=True):
     """What an action would do now. Nothing was recorded."""
 
@@ -152,6 +160,8 @@ class Rehearsal(msgspec.Struct, frozen=True):
     #: Each is a sentence.
     would: list[str]
     moves: list[Move]
+    #: Why the action would be refused now, where it can name several causes at once: a ref or an asset, and the cause.
+    causes: list[str]
 
 
 def moves_of(preview: Preview) -> list[Move]:

@@ -21,7 +21,7 @@ from databuild_dagster.model.logs import logger
 from databuild_dagster.store.errors import HeartbeatsUnusable, StoreBusy, StoreDamaged, StoreSilent, StoreUnusable
 
 #: Facts of errors that are the place of a file or of a database.
-_PLACES: Final = {"url", "path", "root", "folder", "home"}
+_PLACES: Final = {"url", "path", "root", "folder", "home", "base"}
 
 
 def names_a_place(error: Exception) -> bool:

@@ -254,6 +254,8 @@ def test_a_copied_home_may_not_write_the_copies_of_the_original_s_home(homes: Ho
     assert Ownership(original.world.store).may_write(original.warehouse)
     assert Ownership(copy.world.store).may_write(copy.warehouse)
     assert not Ownership(copy.world.store).may_write(original.warehouse)
+    take_over(copy.world.store, [copy.warehouse])
+    assert not Ownership(copy.world.store).may_write(original.warehouse)
     with copy.world.store.writing() as work:
         work.connection.execute(f"DELETE FROM {META} WHERE key IN (?, ?)", (STORE_ID, PLACE))
     assert not Ownership(copy.world.store).may_write(original.warehouse)

@@ -29,6 +29,7 @@ FEATURE = Feature(
     duties=Column("duties:DUTIES"),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),
+    actions=Column("actions:ACTIONS"),
     marks=Column("pages:MARKS"),
     keeps=Column("keeping:KEEPERS"),
     provides=Column("borrowing:PROVIDERS"),

@@ -228,7 +228,7 @@ def _show_promotion(done: promoting.Promotion, *, dry_run: bool) -> None:
     else:
         there = f"; it had {len(done.there)} already" if done.there else ""
         # A command in full would be printed with --env.
-        back = f" In the base, `revert --event {done.seq}` takes all of it back." if moved else ""
+        back = f" In the base, `revert --event {done.seq} --reason TEXT` takes all of it back." if moved else ""
         click.echo(f"The base took {n} from {done.environment}{there}.{back}")
 
 

@@ -34,6 +34,7 @@ from databuild_dagster.features.environments.errors import (
     BaseChanged,
     BaseIsEnvironment,
     BaseMoved,
+    CopiedBase,
     EnvironmentClosing,
     EnvironmentElsewhere,
     EnvironmentExists,
@@ -125,7 +126,7 @@ class Environments:
     def both(self, name: str) -> Iterator[tuple[Engine, Engine]]:
         """The engines of the base and of an environment.
 
-        Raises `NoEnvironment`, `EnvironmentClosing`, `EnvironmentElsewhere`, `BaseMoved`, `NotOpened`.
+        Raises `NoEnvironment`, `EnvironmentClosing`, `EnvironmentElsewhere`, `BaseMoved`, `NotOpened`, `CopiedBase`.
         """
         found = self.opened()
         if (opened := found.get(name)) is None:
@@ -137,6 +138,8 @@ class Environments:
         with self._engine_of(self.base) as base, self._own_engine(opened) as own:
             if own is None:
                 raise NotOpened(name=name) if opened.is_of_this_host else _elsewhere(opened)
+            # Before anything is recorded: the log of a copy has the opening, too.
+            _check_is_no_copy(base, environment_of(Path(opened.home)))
             yield base, own
 
     @contextmanager
@@ -277,8 +280,6 @@ class Environments:
             why = None
             if identity.id is not None and not identity.is_in_place:
                 why = "it is a copy, or was moved or restored, so run `databuild log take-over` first"
-            elif _is_copy(engine, environment):
-                why = f"the base is in {environment.base}"
             elif engine.queries.events.fingerprint(opening.pin) != opening.fingerprint:
                 why = NOT_OPENED
             if why is not None:
@@ -512,22 +513,25 @@ def _elsewhere(opened: Opened) -> EnvironmentElsewhere:
 
 
 def _check_is_base(engine: Engine, own: Engine, environment: Environment, opened: Opened | None) -> None:
-    """Raises `BaseChanged` if an environment was opened on a different base: place, id and record are different."""
+    """Raises `CopiedBase`, and `BaseChanged` if an environment was opened on a different base: place, id and record are different."""
     opening, place = opening_of(own.store), engine.store.database.place
     if environment.place in ("", place):
         return
-    if _is_copy(engine, environment):
-        raise BaseChanged(name=environment.name, place=place, why=f"the base is in {environment.base}")
+    _check_is_no_copy(engine, environment)
     if opening is None or (
         opening.base_id != engine.store.identity().id and (opened is None or opened.id != opening.id)
     ):
         raise BaseChanged(name=environment.name, place=place, why=f"the base was {environment.place}")
 
 
-def _is_copy(engine: Engine, environment: Environment) -> bool:
-    """Whether the base of an environment is still there, in a file that is not this one: then this is a copy of the base."""
+def _check_is_no_copy(engine: Engine, environment: Environment | None) -> None:
+    """Raises `CopiedBase` if the base of an environment is still there, in a file that is not this one."""
+    path = engine.store.path
+    if environment is None or path is None:
+        return
     store = Path(environment.base, DATABASE_NAME)
-    return engine.store.path is not None and store.exists() and not store.samefile(engine.store.path)
+    if store.exists() and not store.samefile(path):
+        raise CopiedBase(name=environment.name, base=environment.base, place=engine.store.database.place)
 
 
 def _root_now(known: Opened | Environment, home: Path) -> str:
@@ -544,4 +548,7 @@ def _check_is_idle(engine: Engine, name: str) -> None:
             raise InUse(name=name, what=f"{in_words(launch.holder)} builds {launch.job} in it")
     for location in sorted({spec.location for spec in engine.queries.datasets.all().values()}):
         if has_orchestrator(engine, location):
-            raise InUse(name=name, what=f"the orchestrator of location {location!r} ticks in it (`databuild dev`)")
+            raise InUse(
+                name=name,
+                what=f"an orchestrator of {location} may tick in it: `databuild dev` did in the last ten minutes",
+            )

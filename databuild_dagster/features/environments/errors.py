@@ -88,6 +88,12 @@ class BaseChanged(StoreUnusable):
     )
 
 
+class CopiedBase(StoreUnusable):
+    """The environment {name} belongs to the build state in {base}, of which that in {place} is a copy."""
+
+    hint = "Run the command there, with DAGSTER_HOME={base}, or open an environment with a different name here."
+
+
 class EnvironmentOver(StoreUnusable):
     """The time of the environment {name} is over, so it borrows nothing more."""
 
@@ -100,8 +106,14 @@ class NothingBuilt(Refused):
     hint = "Build in it: `databuild --env {name} build REFS`."
 
 
+class NothingOfThese(NothingBuilt):
+    """The environment {name} has built nothing of {refs} that is live, so there is nothing of it to promote."""
+
+    hint = "`databuild env promote {name} --dry-run` lists what it has built."
+
+
 class NotPromoter(Refused):
-    """{actor} may not promote {assets} of the environment {name}; {promoters} may."""
+    """{actor} may not promote of the environment {name}: {whose}."""
 
     hint = "Ask one of these actors, or deploy definitions whose `promoters` name {actor}."
 

@@ -5,7 +5,7 @@ the environment.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import dagster as dg
@@ -26,8 +26,8 @@ def _checked(given: Any, place: str) -> tuple[str, ...] | None:
     """Raises `InvalidAsset`."""
     if given is None:
         return None
-    if isinstance(given, str):
-        raise InvalidAsset(f"promoters of {place} is {given!r}; write a list: [{given!r}].")
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidAsset(f"promoters of {place} is {given!r}; write a list, such as ['user:deploy'].")
     found = tuple(given)
     for actor in found:
         if not isinstance(actor, str) or not _ACTOR.fullmatch(actor):

@@ -20,10 +20,12 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.environments.base import base_while_open, inputs_in
 from databuild_dagster.features.environments.borrowing import birth_of
 from databuild_dagster.features.environments.environments import Environments
-from databuild_dagster.features.environments.errors import NothingBuilt, NotPromoter, TooManyToPromote
+from databuild_dagster.features.environments.errors import NothingBuilt, NothingOfThese, NotPromoter, TooManyToPromote
 from databuild_dagster.features.environments.probing import is_seen
 from databuild_dagster.features.environments.records import (
     Opened,
+    attempt_at,
+    command_of,
     earlier_pins,
     give,
     given_in,
@@ -34,8 +36,8 @@ from databuild_dagster.features.environments.records import (
     use_up,
 )
 from databuild_dagster.model.commands import PromoteInstances
-from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, PromotionRefused, Refused
-from databuild_dagster.model.events import Birth, InstancesPromoted
+from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, PromotionRefused, Refused, UnknownAsset
+from databuild_dagster.model.events import Birth, Event, InstancesPromoted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.rows import BORROWED
 from databuild_dagster.model.selections import ALL, may_be_selection
@@ -87,26 +89,35 @@ def promote(
     actor: str,
     ahead: bool = False,
     dry_run: bool = False,
+    command_id: str | None = None,
 ) -> Promotion:
     """Make instances that an environment built the canonical instances of its base: all, or those that assets, refs and ranges name.
 
-    A killed call is repeated. With `dry_run` nothing is recorded, and the causes of a refusal are in the answer. Raises `NotPromoter`
-    for an `actor` who may not, `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`, `EnvironmentOver`, and as
-    `select_refs`, `Environments.both` and `base_while_open`.
+    A killed call is repeated. With `dry_run` nothing is recorded, and the causes of a refusal are in the answer. With a `command_id`
+    that was promoted before nothing more is recorded, and `there` has its refs. Raises `NotPromoter` for an `actor` who may not,
+    `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`, `EnvironmentOver`, `CommandIdUsed`, and as `select_refs`,
+    `Environments.both` and `base_while_open`.
     """
     with environments.both(name) as (base, own):
+        if command_id is not None and (before := base.queries.events.of_command(command_id)):
+            return _promoted_before(name, before[0])
         seen = base_while_open(own, name)
         seen.check_is_open(own.now())
         opened = opened_in(base.store).get(name)
         if (why := _why_not_any(base, opened)) is not None or opened is None:
             raise PromotionRefused(environment=name, causes=(), why=why or "")
-        refs, not_built = _selected(own, name, names)
-        refused = _without_right(base, refs, actor)
+        try:
+            refs, not_built = _selected(own, name, names)
+        except NothingBuilt:
+            # What was given and is tainted by now is named, too, once it is taken back.
+            if dry_run or not settle(base, own, actor, command_id):
+                raise
+            refs, not_built = _selected(own, name, names)
+        refused = _without_right(base, own, refs, actor)
         if refused and not dry_run:
-            promoters = next(iter(refused.values()))
-            raise NotPromoter(name=name, actor=actor, assets=few_of(list(refused)), promoters=promoters)
-        if not dry_run and settle(base, own, actor):
-            # What was given and is tainted by now is named, too.
+            whose = [f"{asset}, which {promoters} may" for asset, promoters in refused.items()]
+            raise NotPromoter(name=name, actor=actor, whose=few_of(whose))
+        if not dry_run and settle(base, own, actor, command_id):
             refs, not_built = _selected(own, name, names)
         look = _Look(own, refs)
         command = PromoteInstances(
@@ -129,8 +140,17 @@ def promote(
         now = base.queries.canonical.of([birth.ref for birth in look.births])
         there = tuple(ref for ref, one in now.items() if (one.uuid, one.state) == (look.uuids[ref], InstanceState.LIVE))
         moved = tuple(Move(ref, look.uuids[ref], one.uuid) for ref, one in now.items() if ref not in there)
-        seq = _record(base, own, refs, look, command, actor) if moved and not dry_run else None
+        seq = _record(base, own, refs, look, command, actor, command_id) if moved and not dry_run else None
         return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes), not_built, seq)
+
+
+def _promoted_before(name: str, event: Event) -> Promotion:
+    """The promotion of an event, of which the base has all. Raises `EnvironmentMoved` if a later promotion has used up its id."""
+    if not isinstance(event.fact, InstancesPromoted):
+        raise EnvironmentMoved(environment=name)
+    promoted = event.fact
+    refs = (*(birth.ref for birth in promoted.births), *(of_return.ref for of_return in promoted.returns))
+    return Promotion(name, (), refs, seq=event.seq)
 
 
 def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
@@ -142,33 +162,43 @@ def _why_not_any(base: Engine, opened: Opened | None) -> str | None:
         return "an older version made its build state, and `databuild log take-over` gives it an id"
     if not is_seen(base, opened):
         return (
-            f"{opened.root} is on a disk, and no orchestrator of the base has read it there yet; if it has that disk at the same path, "
+            "its root is on a disk, and no orchestrator of the base has read it there yet; if it has that disk at the same path, "
             "its next tick does"
         )
     return None
 
 
-def _without_right(base: Engine, refs: Iterable[Ref], actor: str) -> dict[str, str]:
-    """The assets of refs that an actor may not promote, each with the promoters in words."""
-    specs = {spec.asset: spec for spec in base.queries.datasets.all().values()}
-    named = {asset: specs[asset].promoters for asset in dict.fromkeys(map(asset_of, refs)) if asset in specs}
-    return {
-        asset: few_of(promoters) or "nobody"
-        for asset, promoters in named.items()
-        if isinstance(promoters, tuple) and actor not in promoters
-    }
+def _without_right(base: Engine, own: Engine, refs: Iterable[Ref], actor: str) -> dict[str, str]:
+    """The assets of refs that would move and that an actor may not promote, each with the promoters in words."""
+    promoters = {spec.asset: spec.promoters for spec in base.queries.datasets.all().values()}
+    others = {asset: of for asset, of in promoters.items() if isinstance(of, tuple) and actor not in of}
+    asked = [ref for ref in refs if asset_of(ref) in others] if others else []
+    if not asked:
+        return {}
+    here, there = own.queries.canonical.of(asked), base.queries.canonical.of(asked)
+    moved = [ref for ref in asked if (there[ref].uuid, there[ref].state) != (here[ref].uuid, InstanceState.LIVE)]
+    return {asset: few_of(others[asset]) or "nobody" for asset in dict.fromkeys(map(asset_of, moved))}
 
 
-def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command: PromoteInstances, actor: str) -> int:
-    """The seq of the event. Raises `PromotionRefused`, `EnvironmentMoved`."""
-    given = own.new_id()
+def _record(
+    base: Engine,
+    own: Engine,
+    refs: Sequence[Ref],
+    look: _Look,
+    command: PromoteInstances,
+    actor: str,
+    command_id: str | None,
+) -> int:
+    """The seq of the event. Raises `PromotionRefused`, `EnvironmentMoved`, `CommandIdUsed`."""
+    # Of two calls with one command id, the refused call takes back nothing that the base took by the other.
+    given = own.new_id() if command_id is None else attempt_at(command_id, own.new_id())
     give(own, given, look.uuids.values(), actor)
     try:
         # A clean-up that was recorded before the gift removes the files; a later clean-up keeps them.
         again = _Look(own, refs)
         if again.causes or again.births != look.births:
             raise EnvironmentMoved(environment=command.environment)
-        outcome = base.handle(command, command_id=given, actor=actor)
+        outcome = base.handle(command, command_id=command_of(given), actor=actor)
         if not (outcome.events and isinstance(outcome.events[0].fact, InstancesPromoted)):
             # A different process has promoted them or used up the id.
             raise EnvironmentMoved(environment=command.environment)
@@ -178,13 +208,16 @@ def _record(base: Engine, own: Engine, refs: Sequence[Ref], look: _Look, command
         raise
 
 
-def settle(base: Engine, own: Engine, actor: str) -> bool:
-    """Take back what the base has not taken, and never will. Returns whether there was any."""
+def settle(base: Engine, own: Engine, actor: str, repeated: str | None = None) -> bool:
+    """Take back what the base has not taken, and never will. Returns whether there was any.
+
+    An attempt at the command that is `repeated` stays: to settle it would use up its id.
+    """
     is_any = False
-    for command_id, uuids in given_in(own.store).items():
+    for given, uuids in given_in(own.store).items():
         known = {one.uuid for one in base.queries.instances.named(uuids)}
-        if not uuids <= known and not use_up(base, command_id, actor):
-            take_back(own, command_id, actor)
+        if not uuids <= known and command_of(given) != repeated and not use_up(base, command_of(given), actor):
+            take_back(own, given, actor)
             is_any = True
     return is_any
 
@@ -207,6 +240,9 @@ def _selected(own: Engine, name: str, names: Sequence[Ref]) -> tuple[list[Ref], 
     given = given_uuids(own.store)
     seen = own.queries.canonical.of(built)
     built = [ref for ref in built if seen[ref].state is InstanceState.LIVE or seen[ref].uuid not in given]
+    registered = {spec.asset for spec in own.queries.datasets.all().values()} if names else set()
+    if unknown := [asset_of(one) for one in names if asset_of(one) not in registered]:
+        raise UnknownAsset(asset=unknown[0], names=registered)
     wholes = {asset_of(one) for one in names if partition_key_of(one) in (None, ALL)}
     named: dict[Ref, None] = {}
     of_ranges: set[Ref] = set()
@@ -222,7 +258,7 @@ def _selected(own: Engine, name: str, names: Sequence[Ref]) -> tuple[list[Ref], 
     # A named ref without a live instance has a cause of its own.
     refs += named
     if not refs:
-        raise NothingBuilt(name=name)
+        raise NothingBuilt(name=name) if not names else NothingOfThese(name=name, refs=few_of(names))
     if len(refs) > MAX_PROMOTED:
         raise TooManyToPromote(name=name, n=len(refs), most=MAX_PROMOTED)
     return list(dict.fromkeys(refs)), not_built
@@ -296,5 +332,6 @@ def _why_unreadable(ref: Ref, one: Canonical) -> str | None:
     try:
         missing = missing_files(place, read_manifest(place, asset, str(one.uuid)))
     except DatabuildError as error:
-        return f"its files cannot be read: {error.message}"
+        # Its message has the path of a file, which no page shows.
+        return f"its files cannot be read ({type(error).__name__})"
     return f"{missing[0]} of its files is lost or cut short" if missing else None

@@ -14,6 +14,7 @@ from databuild_dagster.data.environment import RECORDS, base_of_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import InvokeMeta
+from databuild_dagster.model.errors import CommandIdUsed
 from databuild_dagster.model.events import InstancesPromoted
 from databuild_dagster.model.meta_storage import (
     Put,
@@ -38,6 +39,8 @@ SEEN: Final = "environments.seen/"
 OPENING: Final = "environment"
 #: Prefix of the keys, in the log of an environment, of the instances that it gave to its base (rule 16.11).
 GIVEN: Final = "given/"
+#: Between a command id and the number of an attempt, in such a key.
+_ATTEMPT: Final = "@"
 
 
 class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -208,7 +211,7 @@ def revision_of(store: Store, name: str) -> int:
 
 
 def given_in(store: Store) -> dict[str, frozenset[str]]:
-    """The uuids that an environment gave to its base, by the command id of the promotion."""
+    """The uuids that an environment gave to its base, by the attempt at the promotion."""
     entries = MetaQueries(store).prefix(GIVEN).entries
     decode = msgspec.json.Decoder(frozenset[str]).decode
     return {entry.key.removeprefix(GIVEN): decode(entry.value) for entry in entries if entry.value is not None}
@@ -219,20 +222,34 @@ def given_uuids(store: Store) -> frozenset[str]:
     return frozenset[str]().union(*given_in(store).values())
 
 
-def give(engine: Engine, command_id: str, uuids: Iterable[str], actor: str) -> None:
+def attempt_at(command_id: str, number: str) -> str:
+    """The name of an attempt at a promotion whose caller chose the command id; any other attempt has the name of its command."""
+    return f"{command_id}{_ATTEMPT}{number}"
+
+
+def command_of(attempt: str) -> str:
+    """The command id of an attempt at a promotion."""
+    return attempt.partition(_ATTEMPT)[0]
+
+
+def give(engine: Engine, attempt: str, uuids: Iterable[str], actor: str) -> None:
     """Record in an environment that it gives instances away: from here on it removes none of their files."""
-    _invoke(engine, do(Put(GIVEN + command_id, msgspec.json.encode(sorted(uuids)))), actor=actor)
+    _invoke(engine, do(Put(GIVEN + attempt, msgspec.json.encode(sorted(uuids)))), actor=actor)
 
 
-def take_back(engine: Engine, command_id: str, actor: str) -> None:
+def take_back(engine: Engine, attempt: str, actor: str) -> None:
     """Record in an environment that its base did not take what it gave."""
-    _invoke(engine, do(Remove(GIVEN + command_id)), actor=actor)
+    _invoke(engine, do(Remove(GIVEN + attempt)), actor=actor)
 
 
 def use_up(engine: Engine, command_id: str, actor: str) -> bool:
     """Whether the base took what was given by a command id. If it did not, no promotion with that id is recorded later."""
     statement = do(Remove(GIVEN + command_id))
-    outcome = engine.handle(InvokeMeta(statements=(statement,)), command_id=command_id, actor=actor)
+    try:
+        outcome = engine.handle(InvokeMeta(statements=(statement,)), command_id=command_id, actor=actor)
+    except CommandIdUsed:
+        # The id names a different request by now.
+        return False
     return isinstance(outcome.events[0].fact, InstancesPromoted)
 
 

@@ -19,7 +19,7 @@ from databuild_dagster.features.operations.shapes import (
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import counted
-from databuild_dagster.web.action import REASON, Action, By, Move, Values
+from databuild_dagster.web.action import REASON, Action, By, Foreseen, Values
 from databuild_dagster.web.parameters import json_value, several, text
 from databuild_dagster.web.state import State
 
@@ -54,14 +54,14 @@ def _start(state: State, values: Values, by: By) -> StartedOperation:
     return StartedOperation(str(id), OperationState.RUNNING.value)
 
 
-def _would_start(state: State, values: Values, actor: str) -> tuple[list[str], list[Move]]:
+def _would_start(state: State, values: Values, actor: str) -> Foreseen:
     """The type's own check comes with the start: it may need Spark."""
     manager = operation_manager(state, actor)
     manager.type_named(values["type"])
     if values["arg"] is not None:
         manager.check_compatible(values["type"], values["dataset"], values["arg"])
     n = len(manager.chosen(values["type"], values["dataset"], _keys(state, values)))
-    return [f"{values['type']} would run over {counted(n, 'live partition')} of {values['dataset']}."], []
+    return Foreseen([f"{values['type']} would run over {counted(n, 'live partition')} of {values['dataset']}."], [])
 
 
 def _keys(state: State, values: Values) -> list[str] | None:
@@ -79,15 +79,16 @@ def _cancel(state: State, values: Values, by: By) -> CanceledOperation:
     return canceled_operation(manager.operation(id), canceled=is_canceled)
 
 
-def _would_cancel(state: State, values: Values, actor: str) -> tuple[list[str], list[Move]]:
+def _would_cancel(state: State, values: Values, actor: str) -> Foreseen:
     view = DistributedOperationManager(state.engine).operation(OperationId.parse(values["operation"]))
     if view.state is not OperationState.RUNNING:
-        return [f"{view.id} has ended before: {view.state.value}. Nothing would change."], []
+        return Foreseen([f"{view.id} has ended before: {view.state.value}. Nothing would change."], [])
     n_left = view.total - view.done - len(view.failed)
-    return [
+    would = [
         f"{view.id} would end; {counted(n_left, 'job')} of {view.total:,} would not be done.",
         f"{counted(len(view.executors), 'job')} at work would stop. What is done stays.",
-    ], []
+    ]
+    return Foreseen(would, [])
 
 
 OPERATION_START: Final = Action(

@@ -316,7 +316,11 @@ def test_a_command_on_an_environment_whose_home_is_removed_meanwhile_is_refused(
         if engine.store.path == str(Path(opened.home, DATABASE_NAME)):
             Path(opened.home, FILE_NAME).unlink()
 
-    for command in (lambda: promote(shop.environments, "branch"), lambda: shop.environments.refresh("branch")):
+    commands = (
+        lambda: promote(shop.environments, "branch", actor="user:kate"),
+        lambda: shop.environments.refresh("branch"),
+    )
+    for command in commands:
         shop.traced = remove
         with pytest.raises(errors.EnvironmentClosing):
             command()

@@ -79,8 +79,13 @@ def test_a_copy_of_a_base_has_no_power_over_the_environments_of_the_original(sho
     of_copy = Environments(copy, lambda home: shop._open(home, sqlite_url(copy)))
 
     for is_owner in (False, True):
-        for command in (of_copy.attach, of_copy.drop):
-            with pytest.raises(errors.BaseChanged):
+        for command in (
+            of_copy.attach,
+            of_copy.drop,
+            of_copy.refresh,
+            lambda name: promote(of_copy, name, actor="user:kate"),
+        ):
+            with pytest.raises(errors.CopiedBase):
                 command("branch")
         if not is_owner:
             taken_over(copy)
@@ -115,7 +120,7 @@ def test_an_environment_continues_behind_a_link_to_the_moved_base(shop: Shop) ->
     before.symlink_to(home)
     folder_of(before, "").symlink_to(folder_of(home, ""))
 
-    assert [move.ref for move in promote(environments, "branch").moved] == list(BUILT)
+    assert [move.ref for move in promote(environments, "branch", actor="user:kate").moved] == list(BUILT)
 
 
 def test_a_moved_base_reads_what_it_took_and_a_removal_leaves_it(shop: Shop) -> None:

@@ -1,24 +1,40 @@
-"""Environments on the pages: their list, the mark of one on each page, and commands that work in it (rule 16.13)."""
+"""Environments on the pages: their list, their promotion, the mark of one on each page, commands that work in it (rules 16.10, 16.13)."""
 
 from __future__ import annotations
 
+import html
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import dagster as dg
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+from databuild_dagster.bindings.registry.instance import close_engine, open_instance
 from databuild_dagster.data.environment import home_of
+from databuild_dagster.data.home import sqlite_url
+from databuild_dagster.features.environments import actions
+from databuild_dagster.features.environments.errors import BaseMoved
 from databuild_dagster.features.environments.records import Opened, close_in, open_in, opened_in
 from databuild_dagster.features.environments.views import EnvironmentFigures, figures_of
+from databuild_dagster.model.events import InstancesPromoted
 from databuild_dagster.model.wording import in_environment
 from databuild_dagster.web.application import make_application
+from databuild_dagster.web.refusals import without_place
+from databuild_dagster.web.settings import Settings
 from databuild_dagster.web.state import State
 from tests.features.environments.conftest import Shop, borrow, coded
-from tests.support.pages_world import get, refused
+from tests.features.environments.test_promoters import allow
+from tests.features.environments.test_promoting import built, deploy
+from tests.support.browser import confirmation, form_of, sent
+from tests.support.pages_world import TOKEN, call, get, refused
 from tests.support.world import World
 
 PAGES = ("/", "/assets", "/wants", "/taints", "/builds", "/plan", "/search", "/environments", "/nowhere")
@@ -179,3 +195,132 @@ def test_a_command_on_a_page_of_an_environment_names_it(shop: Shop, base: TestCl
 )
 def test_a_command_in_a_text_gets_the_option(text: str, shown: str) -> None:
     assert in_environment(text, "x") == shown
+
+
+#: The pages behind a login.
+LOGIN = Settings(user_header="x-user", token=TOKEN)
+
+
+@contextmanager
+def acting_pages(shop: Shop, settings: Settings = LOGIN, user: str = "kate") -> Iterator[TestClient]:
+    """The pages of the base over its Dagster, as a user of the login sees them."""
+    with open_instance(shop.home) as instance:
+        application = make_application(State(lambda: shop.base.engine, instance), settings=settings)
+        routes = [Mount("/databuild", app=application)]
+        client = TestClient(
+            Starlette(routes=routes),
+            "http://testserver/databuild",
+            raise_server_exceptions=False,
+            headers={"x-user": user},
+        )
+        with client:
+            yield client
+    close_engine(sqlite_url(shop.home))
+
+
+def preview(client: TestClient, **query: str) -> str:
+    return html.unescape(confirmation(client, "promote", environment="branch", back="/environments", **query).text)
+
+
+def promote_in_browser(client: TestClient) -> Any:
+    """Press the button of the page, then that of the confirmation; the page afterwards."""
+    (link,) = re.findall(r'href="/databuild(/confirm/promote[^"]*)"', client.get("/environments").text)
+    form = form_of(client.get(html.unescape(link)).text)
+    answer = sent(client, "promote", form)
+    assert answer.status_code == 303, answer.text
+    return client.get(answer.headers["location"].removeprefix("/databuild")).text
+
+
+def test_a_button_promotes_all_that_an_environment_built(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+
+    with acting_pages(shop) as client:
+        shown = preview(client)
+        page = promote_in_browser(client)
+        with open_instance(shop.home) as instance:
+            materialized = instance.get_latest_materialization_event(dg.AssetKey("clean"))
+
+    assert "The base would take 2 partitions from branch, in one event." in shown
+    assert re.findall(r"ref=(clean%40x|report%40x)", shown) == ["clean%40x", "report%40x"]
+    assert shop.base.uuid("clean@x") == branch.uuid("clean@x")
+    (event,) = [event for event in shop.base.queries.events.after(0) if isinstance(event.fact, InstancesPromoted)]
+    assert event.actor == "web:kate"
+    assert re.search(r"Done: promoted\s+<a [^>]*>clean@x</a>", page)
+    assert materialized is not None
+    assert materialized.get_dagster_event().partition == "x"
+
+
+def test_a_promotion_with_a_command_id_is_done_once(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+    fields = {"environment": "branch", "command_id": "once"}
+
+    with acting_pages(shop) as client:
+        first = call(client, "promote", fields)
+        seq = shop.base.seq
+        second = call(client, "promote", fields)
+        by_other = call(client, "promote", {**fields, "actor": "leo"})
+
+    assert first.json() == second.json() == {"environment": "branch", "seq": seq}
+    assert (by_other.status_code, by_other.json()["error"]["type"]) == (409, "CommandIdUsed")
+    assert shop.base.seq == seq
+
+
+def test_a_preview_has_each_cause_and_no_button(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    built(shop)
+    before = shop.base.seq
+
+    with acting_pages(shop) as client:
+        shown = preview(client)
+        monkeypatch.setattr(actions, "MAX_SHOWN", 0)
+        bounded = call(client, "promote", {"environment": "branch", "dry_run": True}).json()
+        refused = call(client, "promote", {"environment": "branch"})
+
+    assert "The base takes nothing of branch, for 1 cause." in shown
+    assert "clean@x: " in shown
+    assert 'method="post"' not in shown
+    assert bounded["causes"] == ["and 1 further cause"]
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "PromotionRefused")
+    assert shop.base.seq == before
+
+
+def test_a_user_who_is_no_promoter_reads_who_is(shop: Shop) -> None:
+    built(shop)
+    allow(shop, "web:kate", "user:deploy")
+    sentence = "web:leo may not promote of the environment branch: clean, which web:kate, user:deploy may."
+
+    with acting_pages(shop) as client:
+        form = form_of(preview(client))
+        client.headers["x-user"] = "leo"
+        shown = preview(client)
+        before = shop.base.seq
+        refused = sent(client, "promote", form)
+
+    assert "clean: web:leo may not promote it; web:kate, user:deploy may" in shown
+    assert 'method="post"' not in shown
+    assert (refused.status_code, shop.base.seq) == (400, before)
+    assert sentence in html.unescape(refused.text)
+
+
+def test_the_button_is_only_where_a_promotion_is_possible(shop: Shop) -> None:
+    branch = built(shop)
+    shop.branch(name="empty")
+    button = "/confirm/promote?"
+
+    with acting_pages(shop) as client:
+        assert client.get("/environments").text.count(button) == 1
+    with acting_pages(shop, Settings(read_only=True)) as client:
+        assert button not in client.get("/environments").text
+        assert call(client, "promote", {"environment": "branch"}).json()["error"]["type"] == "ReadOnlyServer"
+    with branch_pages(shop, branch) as client:
+        assert button not in client.get("/environments").text
+        assert "This build state has no environment branch." in preview(client)
+
+
+def test_the_page_about_a_moved_base_names_no_path() -> None:
+    error = BaseMoved(name="branch", base="/srv/before", here="/srv/now")
+
+    shown = without_place(error, "/confirm/promote")
+
+    assert "/srv" not in f"{shown} {getattr(shown, 'hint', '')}"

@@ -38,7 +38,7 @@ def test_an_actor_who_is_not_named_promotes_nothing(shop: Shop, promoters: tuple
         run(shop)
     rehearsed = run(shop, dry_run=True)
 
-    facts = {"name": "branch", "actor": "user:kate", "assets": "clean", "promoters": named}
+    facts = {"name": "branch", "actor": "user:kate", "whose": f"clean, which {named} may"}
     assert refused.value.facts == facts
     assert [(one.ref, one.why) for one in rehearsed.causes] == [("clean", f"user:kate may not promote it; {named} may")]
     assert ((shop.base.seq, branch.seq), given_in(branch.store)) == (seqs, {})
@@ -61,6 +61,14 @@ def test_a_name_that_no_login_has_confirmed_is_a_different_actor(shop: Shop) -> 
 
     with pytest.raises(NotPromoter):
         run(shop, actor="web:kate (unverified)")
+
+
+def test_what_the_base_has_already_needs_no_right(shop: Shop) -> None:
+    built(shop)
+    allow(shop, "user:deploy")
+    run(shop, "clean", actor="user:deploy")
+
+    assert [move.ref for move in run(shop).moved] == ["report@x"]
 
 
 def test_an_asset_without_promoters_is_promoted_by_every_writer(shop: Shop) -> None:
@@ -97,7 +105,8 @@ def test_the_registration_has_the_promoters_of_the_definitions(given: dict[str, 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ("user:kate", r"promoters of .* is 'user:kate'; write a list: \['user:kate'\]"),
+        ("user:kate", r"promoters of .* is 'user:kate'; write a list"),
+        (True, "promoters of .* is True; write a list"),
         (["kate"], "promoters of .* names 'kate'; write an actor as the event log has it: user:NAME"),
         (["web:"], "promoters of .* names 'web:'"),
         ([3], "promoters of .* names 3"),

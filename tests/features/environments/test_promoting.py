@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +23,13 @@ from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.features.environments import environments, errors
 from databuild_dagster.features.environments.keeping import Given
 from databuild_dagster.features.environments.promoting import Promotion, promote, settle
-from databuild_dagster.features.environments.records import earlier_pins, give, given_in
+from databuild_dagster.features.environments.records import attempt_at, earlier_pins, give, given_in, given_uuids
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
 from databuild_dagster.model.errors import (
     EnvironmentMoved,
     EventNotReverted,
+    NoReason,
     NotFound,
     NotReversible,
     PromotionRefused,
@@ -101,7 +103,7 @@ def deploy(shop: Shop) -> None:
     shop.base.handle(c.RegisterDatasets(location=HERE, datasets=changed(CLEANER)))
 
 
-def run(shop: Shop, *names: str, name: str = "branch", actor: str = "user:kate", **options: bool) -> Promotion:
+def run(shop: Shop, *names: str, name: str = "branch", actor: str = "user:kate", **options: Any) -> Promotion:
     return promote(shop.environments, name, [Ref(one) for one in names], actor=actor, **options)
 
 
@@ -290,8 +292,22 @@ def test_a_revert_by_seq_names_files_that_are_gone(shop: Shop) -> None:
         revert(shop, seq)
     with pytest.raises(NotReversible):
         revert(shop, 1)
-    with pytest.raises(NotFound):
-        revert(shop, seq + 1)
+    for no_event in (seq + 1, 0, 10**20):
+        with pytest.raises(NotFound):
+            revert(shop, no_event)
+
+
+def test_a_dry_run_of_a_revert_by_seq_needs_no_reason(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    build(shop, branch, "clean@y", "raw@x")
+    run(shop, "clean@y")
+    seq = shop.base.seq
+    asked = partial(revert_event, shop.base.engine, seq, force=False, reason="", actor="user:kate")
+
+    assert asked(dry_run=True).tainted == ["clean@y"]
+    with pytest.raises(NoReason):
+        asked()
 
 
 def test_a_repeated_promotion_finds_nothing_to_do(shop: Shop) -> None:
@@ -528,6 +544,44 @@ def test_what_a_killed_promotion_gave_is_taken_back_and_never_promoted(shop: Sho
     late = shop.base.promotion(birth, environment="late")
     assert shop.base.handle(late, command_id="first").repeated
     assert promotions(shop.base) == 0
+
+
+def test_a_killed_promotion_is_repeated_with_its_command_id_and_done_once(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    give(branch.engine, attempt_at("form", "1"), [branch.uuid("clean@x")], "web:kate")
+
+    first, second = (promote(shop.environments, "branch", actor="web:kate", command_id="form") for _ in range(2))
+
+    assert ([move.ref for move in first.moved], second.there) == (["clean@x", "report@x"], ("clean@x", "report@x"))
+    assert (second.moved, second.seq) == ((), first.seq)
+    assert promotions(shop.base) == 1
+    assert given_uuids(branch.store) == {branch.uuid("clean@x"), branch.uuid("report@x")}
+
+
+def test_a_command_id_that_a_later_promotion_has_used_up_promotes_nothing(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    give(branch.engine, attempt_at("form", "1"), [branch.uuid("clean@x")], "web:kate")
+    settle(shop.base.engine, branch.engine, "user:kate")
+
+    with pytest.raises(EnvironmentMoved):
+        promote(shop.environments, "branch", actor="web:kate", command_id="form")
+
+    assert (given_in(branch.store), promotions(shop.base)) == ({}, 0)
+
+
+def test_a_gift_of_what_is_all_tainted_by_now_is_taken_back_by_the_next_promotion(shop: Shop) -> None:
+    branch = built(shop)
+    deploy(shop)
+    give(branch.engine, "first", [branch.uuid(ref) for ref in BUILT], "user:kate")
+    for ref in BUILT:
+        branch.taint(ref)
+
+    with pytest.raises(PromotionRefused, match="tainted"):
+        run(shop)
+
+    assert given_in(branch.store) == {}
 
 
 def test_an_instance_that_changes_while_it_is_given_is_not_promoted(shop: Shop) -> None:
