@@ -14,12 +14,14 @@ from databuild_dagster.model.states import ARC, OPEN_JOB_RUNS, JobRunState
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.format import BITS, end_of_event, one_of
 from databuild_dagster.store.format import PREFIX as P
-from databuild_dagster.store.queries.instances import CUT_OFF
+from databuild_dagster.store.queries.instances import IS_BUILD
 from databuild_dagster.store.queries.job_runs import TIME_OF_RUN, JobRunQueries
 from databuild_dagster.store.store import Store
 
 #: Later than any time.
 MAX_TIME = 1e18
+#: Larger than any id.
+MAX_ID: Final = 2**63 - 1
 #: Launches that are read at once.
 LAUNCHES_AT_ONCE: Final = 10_000
 #: Digits of seconds in the totals of jobs.
@@ -38,7 +40,7 @@ class JobMetrics(NamedTuple):
     success_rate: float | None
     #: Builds that a delegation replaced, counted once for each request and partition key.
     avoided: int
-    #: Builds that did not follow a build of an input, whose rows were equal: once for each ref and launch (rule 4.8).
+    #: Builds that did not follow a build of an input, whose rows were equal: once for each ref and launch (rule 8.5).
     cut_off: int
     #: The median duration of a job run; None when no job run succeeded.
     median_seconds: float | None
@@ -77,12 +79,32 @@ SELECT job, sum(reused), count(*) FROM (
     GROUP BY s.job, d.requester, substr(r.ref, length(s.asset) + 1)) AS spared
 GROUP BY job"""
 
+#: The launch `l` of an instance.
+_LAUNCHED = f"CROSS JOIN {P}job_runs j ON j.id = {{of}}.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id"
+#: Builds `n` with the rows of `u`, for each ref whose instance `i` at that time had been built from `u`. The next build of the ref
+#: follows `n` if it read `n`. Readers come first, for the pairs of `u` and `n` are quadratic. CROSS JOIN keeps SQLite from reading
+#: all instances.
 _CUT_OFF = f"""
+WITH RECURSIVE had(id, root_id) AS (
+    SELECT id, same_as_id FROM {P}instances WHERE same_as_id IS NOT NULL
+    UNION SELECT same_as_id, same_as_id FROM {P}instances WHERE same_as_id IS NOT NULL
+), readers(id, ref_id, job, read_id, root_id, content_hash) AS (
+    SELECT i.id, i.ref_id, l.job, u.id, had.root_id, u.content_hash FROM had CROSS JOIN {P}instances u ON u.id = had.id
+    CROSS JOIN {P}instance_inputs x ON x.input_id = u.id CROSS JOIN {P}instances i ON i.id = x.instance_id
+    {_LAUNCHED.format(of="i")} WHERE i.was_live = 1 AND l.location <> ''
+), chain(id, next_id) AS (
+    SELECT last_id, {MAX_ID} FROM {P}refs WHERE id IN (SELECT ref_id FROM readers)
+    UNION ALL SELECT k.previous_id, CASE WHEN k.was_live = 1 AND {IS_BUILD} THEN k.id ELSE chain.next_id END
+    FROM chain CROSS JOIN {P}instances k ON k.id = chain.id {_LAUNCHED.format(of="k")} WHERE k.previous_id IS NOT NULL
+)
 SELECT job, count(*) FROM (
-    SELECT DISTINCT i_l.job, i.ref_id, n_l.id FROM {CUT_OFF}
-    JOIN {P}job_runs i_j ON i_j.id = i.job_run_id JOIN {P}launches i_l ON i_l.id = i_j.launch_id
-    WHERE n.same_as_id IS NOT NULL AND n.live_at >= :since AND n.live_at < :until AND i.was_live = 1 AND i.id < n.id
-      AND i_l.location <> '') AS cut_off
+    SELECT DISTINCT i.job, i.ref_id, l.id FROM readers i CROSS JOIN chain ON chain.id = i.id
+    CROSS JOIN {P}instances n ON n.same_as_id = i.root_id AND n.id > i.id AND n.id < chain.next_id
+    {_LAUNCHED.format(of="n")}
+    WHERE n.live_at >= :since AND n.live_at < :until AND n.id > i.read_id AND n.content_hash = i.content_hash AND {IS_BUILD}
+      AND NOT EXISTS (
+        SELECT 1 FROM {P}instance_inputs y WHERE y.instance_id = chain.next_id AND y.ref_id = n.ref_id AND y.input_id = n.id)
+) AS cut_off
 GROUP BY job"""
 
 

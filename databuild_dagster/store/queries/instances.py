@@ -349,6 +349,7 @@ class EqualInput(msgspec.Struct, frozen=True):
     read: str
     #: The live instance with its rows.
     now: str
+    #: The time of the last build with its rows; `now` may be a later compaction.
     live_at: Time
 
 
@@ -364,21 +365,23 @@ class InstanceRows(NamedTuple):
 
 
 _ROWS = Selection(InstanceRows, "i", first="coalesce(o.uuid, i.uuid)")
-_EQUAL_INPUT = Selection(EqualInput, "n", uuid="i.uuid", ref="r.ref", read="u.uuid", now="n.uuid")
+_EQUAL_INPUT = Selection(EqualInput, "n", uuid="i.uuid", ref="r.ref", read="u.uuid", now="c.uuid")
 #: An erasure up to `i`, of the rows that it once had.
 _ERASED = f"""
 SELECT 1 FROM {PREFIX}instances s JOIN {PREFIX}job_runs j ON j.id = s.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
 WHERE s.same_as_id = i.same_as_id AND s.id <= i.id AND substr(l.owner, 1, 7) = 'erased:'"""
-#: `n` was built with the rows of `u`, from which `i` had been built; a compaction is no build.
-CUT_OFF = f"""{PREFIX}instances n
-JOIN {PREFIX}job_runs n_j ON n_j.id = n.job_run_id
-JOIN {PREFIX}launches n_l ON n_l.id = n_j.launch_id AND substr(n_l.owner, 1, 10) <> 'compacted:'
-JOIN {PREFIX}instances u ON u.id < n.id AND u.content_hash = n.content_hash
-    AND (u.id = n.same_as_id OR u.same_as_id = n.same_as_id)
-JOIN {PREFIX}instance_inputs x ON x.input_id = u.id JOIN {PREFIX}instances i ON i.id = x.instance_id"""
-#: The same, of what readers see.
-_CUT_OFF_NOW = f"""{CUT_OFF}
-JOIN {PREFIX}refs r ON r.id = u.ref_id AND r.canonical_id = n.id AND r.state = '{InstanceState.LIVE}'"""
+#: Whether the launch `l` built its instances: a compaction is no build.
+IS_BUILD = "substr(l.owner, 1, 10) <> 'compacted:'"
+#: Readers see `c`, which has the rows of `u`, from which `i` was built. `n` built them again since: it is `c`, or `c` is a compaction.
+_CUT_OFF = f"""{PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
+JOIN {PREFIX}instances u ON u.id = x.input_id
+JOIN {PREFIX}refs r ON r.id = u.ref_id AND r.state = '{InstanceState.LIVE}'
+JOIN {PREFIX}instances c ON c.id = r.canonical_id AND c.content_hash = u.content_hash
+    AND (u.id = c.same_as_id OR u.same_as_id = c.same_as_id)
+JOIN {PREFIX}instances n ON n.id > u.id AND n.id = (
+    SELECT b.id FROM {PREFIX}instances b JOIN {PREFIX}job_runs j ON j.id = b.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+    WHERE b.same_as_id = c.same_as_id AND b.id <= c.id AND b.was_live = 1 AND b.content_hash = c.content_hash AND {IS_BUILD}
+    ORDER BY b.id DESC LIMIT 1)"""
 
 
 class BorrowedInstance(NamedTuple):
@@ -636,14 +639,14 @@ class InstanceQueries(Asking):
         if not self._has_equal_rows():
             return []
         sql = f"""
-            SELECT {_EQUAL_INPUT.columns} FROM {_CUT_OFF_NOW}
+            SELECT {_EQUAL_INPUT.columns} FROM {_CUT_OFF}
             WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY r.ref, i.id"""
         return _EQUAL_INPUT.rows(self._all(sql, Keys(uuids)))
 
     def n_cut_off(self, refs: Iterable[Ref]) -> int:
         """The number of live refs that were built from earlier instances of `refs`, whose rows the present instances have."""
         sql = f"""
-            SELECT count(DISTINCT i.id) FROM {_CUT_OFF_NOW}
+            SELECT count(DISTINCT i.id) FROM {_CUT_OFF}
             JOIN {PREFIX}refs k ON k.id = i.ref_id AND k.canonical_id = i.id AND k.state = '{InstanceState.LIVE}'
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
         ((n,),) = self._all(sql, Keys(refs))

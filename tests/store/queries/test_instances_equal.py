@@ -28,7 +28,8 @@ def cut_off(world: World) -> tuple[list[EqualInput], int]:
 
 
 def replaced(world: World, *, erased: bool) -> None:
-    manifest, new_id = replace(COMPLETE, uri="elsewhere"), world.ids()
+    """The files of `a` by others; a compaction keeps the hash."""
+    manifest, new_id = replace(COMPLETE if erased else EQUAL, uri="elsewhere"), world.ids()
     uuid = world.uuid("a")
     world.handle(c.ReplaceFiles(ref=Ref("a"), uuid=uuid, job_run_id=new_id, manifest=manifest, erased=erased))
 
@@ -55,6 +56,20 @@ def test_other_files_cut_off_nothing(world: World, read: str, erased: bool) -> N
     replaced(world, erased=erased)
 
     assert cut_off(world) == ([], 0)
+
+
+@pytest.mark.parametrize("erased", [False, True], ids=["compacted", "erased"])
+def test_what_is_cut_off_stays_so_after_a_compaction_alone(world: World, read: str, erased: bool) -> None:
+    world.taint("a")
+    world.succeed("a", manifest=EQUAL)
+    built_at = Time(world.clock.now)
+    world.clock.turn(10)
+    for _ in range(2):
+        replaced(world, erased=erased)
+
+    kept = ([EqualInput(world.uuid("b"), Ref("a"), read, world.uuid("a"), built_at)], 2)
+
+    assert cut_off(world) == (([], 0) if erased else kept)
 
 
 def test_rows_that_an_erasure_has_left_are_not_those_of_the_first(world: World, read: str) -> None:
