@@ -151,10 +151,10 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
 @click.option("--dry-run", is_flag=True, help="Show what would be reverted, and every cause of a refusal.")
 @tabular
 def revert_by_event(seq: int, force: bool, reason: str, dry_run: bool, as_json: bool) -> None:
-    """Revert all refs of a promotion or a return, or a revert of one ref.
+    """Revert all refs of a promotion or a return.
 
-    Every ref of the event SEQ gets back the instance that was live before. Where none was, the instance of the event is tainted.
-    All refs, or none: each one that has moved since is named. `databuild log events` lists the events.
+    Every ref of the event SEQ gets back the instance that was live before. Where none was, the instance of the event is tainted. SEQ may
+    be the revert of one ref, too. All refs, or none: each one that has moved since is named. `databuild log events` lists the events.
     """
     engine = the_engine()
     done = revert_event(engine, seq, force=force, reason=reason, actor=this_user(), dry_run=dry_run)
