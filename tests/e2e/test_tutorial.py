@@ -4,7 +4,9 @@
 """
 
 import json
+import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -94,6 +96,10 @@ class Reader(Dagster):
             self.start()
             self.wait_until_live(MONTHS[1])
             return ""
+        if command == "databuild spark --stop":
+            # Ctrl-C in the second terminal.
+            os.killpg(self.process.pid, signal.SIGINT)
+            self.wait_for_end()
         if "TIME" in arguments:
             # The exact moment, for a fast machine taints within the second of the build.
             arguments[arguments.index("TIME")] = str(self.seq_before_the_taint())
