@@ -53,6 +53,8 @@ _RECORDS_OF = {
     "features.lots.arc_shapes": "ShownArcLot",
     "features.environments.commands": "ShownEnvironment",
     "features.environments.comparing": "EnvironmentDifference",
+    "features.environments.environments": "Refreshed",
+    "features.environments.promoting": "Promotion",
     "features.erase.commands": "ShownSurvey ShownReceipt",
     "features.operations.shapes": "ShownOperation CanceledOperation",
 }

@@ -6,7 +6,7 @@ Processes have random numbers of their own, so that what is left goes much as it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
@@ -23,15 +23,23 @@ MOST_RUNS = 150
 
 def shrunk(failure: Failure[Scenario], deck: Deck, most_runs: int = MOST_RUNS) -> Failure[Scenario]:
     """The smallest failure of the same kind that was found."""
-    left = most_runs
-    goes_on = True
+    return smallest(failure, _smaller, lambda scenario: simulate(scenario, deck).failure, most_runs)
+
+
+def smallest(
+    failure: Failure[T],
+    smaller_than: Callable[[Failure[T]], Iterable[T]],
+    failure_of: Callable[[T], Failure[T] | None],
+    most_runs: int,
+) -> Failure[T]:
+    """The smallest failure of the same kind that `most_runs` simulations find; `smaller_than` has the most promising first."""
+    left, goes_on = most_runs, True
     while goes_on:
         goes_on = False
-        for smaller in _smaller(failure):
-            if left <= 0:
+        for smaller in smaller_than(failure):
+            if (left := left - 1) < 0:
                 return failure
-            left -= 1
-            found = simulate(smaller, deck).failure
+            found = failure_of(smaller)
             if found is not None and found.kind == failure.kind:
                 failure, goes_on = found, True
                 break

@@ -58,7 +58,7 @@ from tests.support.parquet_rows import make_manifest
 from tests.support.ports import HandForeign
 
 from .processes import Broken, Process, Scheduler, Trouble, Turns
-from .shrinking import without_some
+from .shrinking import smallest, without_some
 from .simulate import Failure, Result
 from .stepped import TABLES, SteppedStore
 from .two_stores_watch import BASE, REFS, Watch
@@ -842,17 +842,7 @@ def simulate_seeds(seeds: Iterable[int]) -> list[Result[Story]]:
 
 def shrunk(failure: Failure[Story], most_runs: int = MOST_RUNS) -> Failure[Story]:
     """The smallest failure of the same kind that was found."""
-    left, goes_on = most_runs, True
-    while goes_on:
-        goes_on = False
-        for smaller in _smaller(failure):
-            if (left := left - 1) < 0:
-                return failure
-            found = simulate(smaller).failure
-            if found is not None and found.kind == failure.kind:
-                failure, goes_on = found, True
-                break
-    return failure
+    return smallest(failure, _smaller, lambda story: simulate(story).failure, most_runs)
 
 
 def _smaller(failure: Failure[Story]) -> Iterator[Story]:

@@ -103,9 +103,10 @@ def _built_in(engine: Engine, launch_id: str) -> dict[Ref, str]:
 
 
 def _materialize(instance: DagsterInstance, engine: Engine, built: dict[Ref, str]) -> list[Ref]:
-    reported: list[Ref] = []
+    live: list[LiveRef] = []
+    datasets = {dataset.asset: dataset for dataset in engine.queries.datasets.all().values()} if built else {}
     for ref, canonical in engine.queries.canonical.of(list(built)).items() if built else ():
-        dataset = engine.queries.datasets.get(asset_of(ref))
+        dataset = datasets.get(asset_of(ref))
         # A later builder reports its own instance.
         if canonical.uuid is None or canonical.live_at is None or canonical.job_run != built[ref] or dataset is None:
             continue
@@ -113,9 +114,9 @@ def _materialize(instance: DagsterInstance, engine: Engine, built: dict[Ref, str
         if is_reported(instance, ref, partition, canonical.uuid):
             continue
         why = "Built by a Dagster run whose process died before it reported it."
-        report_live(instance, [dataset], [LiveRef(ref, canonical.uuid, canonical.rows or 0, why)])
-        reported.append(ref)
-    return reported
+        live.append(LiveRef(ref, canonical.uuid, canonical.rows or 0, why))
+    report_live(instance, datasets.values(), live)
+    return [one.ref for one in live]
 
 
 def is_reported(instance: DagsterInstance, ref: Ref, partition: str | None, uuid: str) -> bool:

@@ -86,7 +86,7 @@ def open_instance(home: Path) -> DagsterInstance:
 
 
 def _in_turn(home: Path) -> int | None:
-    """A descriptor with the lock of a home, whose processes open it one after another; None if the home cannot be locked.
+    """A descriptor that holds the lock of a home; None if the home cannot be locked. Processes open a home one after another.
 
     Processes that create Dagster's tables at once break each other. After `OPENING_SECONDS` a process waits for no other.
     """

@@ -147,7 +147,7 @@ class Base:
         return self._specs
 
     def removals(self, uuids: Iterable[str]) -> list[ManifestRemoved]:
-        """The removals of the data of the instances `uuids`, naming these instances alone. Reads every removal, if one is of them."""
+        """The removals of data, each with the instances among `uuids` alone. Reads every removal if one of them was removed."""
         removed = self.queries.instances.removed(uuids)
         last = self.queries.events.head().seq
         events = self.queries.events.named(names_of(ManifestRemoved), 0, last) if removed else ()
