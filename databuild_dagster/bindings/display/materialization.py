@@ -258,7 +258,7 @@ def live_events(
 ) -> list[dg.AssetMaterialization]:
     """The materializations of live refs of `datasets` without a run, each with these tags, too."""
     specs = {dataset.asset: dataset for dataset in datasets}
-    first = engine.queries.instances.first_with_rows(one.uuid for one in live)
+    first = engine.queries.instances.first_with_rows(one.uuid for one in live) if live else {}
     events = []
     for ref, uuid, rows, why in live:
         partition = dagster_partition(specs[asset_of(ref)].partitions, partition_key_of(ref))
