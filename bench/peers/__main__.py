@@ -10,6 +10,7 @@
 | plan | what it would do to build a wrong day again, with what was made of it |
 | wrong | mark that day wrong, and build it again |
 | march | the month of March, where a server of the peer is still warm |
+| imports | a process that imports what the peer stands on, and does nothing: no command that builds can cost less |
 
 A peer of its own packages gets a virtual environment below `--venvs`, which is kept for the next time. The script computes months
 anew, and plain Dagster is measured by a day, because each of its Dagster runs takes the seconds of a Spark.
@@ -45,6 +46,7 @@ STEPS = {
     "plan": "what would it do to build a wrong day again",
     "wrong": "mark that day wrong and build it, with its month",
     "march": "March, warm",
+    "imports": "the imports of a command that builds, alone",
 }
 
 
@@ -80,6 +82,7 @@ def ours(folder: Path, raw: Path, python: str) -> Steps:
         "plan": [Command([*cli, "plan", "--if-tainted", *taint[4:6]])],
         "wrong": [Command(taint), Command([*cli, "build", month])],
         "march": [Command([*cli, "build", "carrier_monthly@2013-03-01"])],
+        "imports": [Command([python, "-c", "import dagster, sqlalchemy, pyspark.sql.connect.session"])],
         "end": [Command([*cli, "spark", "--stop"])],
     }
 
@@ -139,6 +142,9 @@ def sqlmesh(engine: str) -> Callable[[Path, Path, str], Steps]:
             "plan": [Command([*plan, "--explain", *restate])],
             "wrong": [Command([*plan, "--auto-apply", *restate])],
             "march": [Command([*cli, "run", "--ignore-cron", "--end", "2013-03-31"])],
+            "imports": [
+                Command([python, "-c", f"import sqlmesh, {'duckdb' if engine == 'duckdb' else 'pyspark.sql'}"])
+            ],
         }
 
     return steps
