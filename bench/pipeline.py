@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from bench import plain_dagster, plain_spark
-from bench.peers.tree import adopt_daemons, processor_seconds
+from bench.processor import adopt_daemons, processor_seconds
 from bench.results import record
 from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.session import open_session

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from bench.peers.tree import adopt_daemons, processor_seconds
+from bench.processor import adopt_daemons, processor_seconds
 from bench.results import record
 from examples.flights import nycflights
 
