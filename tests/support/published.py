@@ -71,6 +71,14 @@ class PublishedWorld(World):
         manifest = msgspec.structs.replace(written, content_hash=content_hash)
         return self.succeed(ref, inputs=map(self.ref, inputs), manifest=manifest)
 
+    def compact(self, key: str, *parts: Rows, erased: bool = False) -> str:
+        """Replace the files of the instance that readers see by files with its rows, or with what an erasure left; the uuid."""
+        ref, job_run = self.ref(key), self.ids()
+        seen = self.canonical(ref).uuid
+        manifest = written_fact(self.warehouse, ref, job_run, *parts)
+        self.handle(c.ReplaceFiles(ref=ref, uuid=seen, job_run_id=job_run, manifest=manifest, erased=erased))
+        return derive_partition_uuid(job_run, ref)
+
     def fail_after_writing(self, key: str, *parts: Rows) -> None:
         """An attempt that leaves its files."""
         written_fact(self.warehouse, self.ref(key), self.job_run(self.ref(key)), *parts)

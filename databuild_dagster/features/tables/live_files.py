@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -134,16 +134,36 @@ class Touches:
 
 
 def contents_of_refs(
-    queries: Queries, dataset: DatasetSpec, place: Place, refs: Collection[Ref], seq: int, gone: Gone
+    queries: Queries, dataset: DatasetSpec, place: Place, refs: Collection[Ref], seq: int, gone: Gone, *, since: int
 ) -> Contents:
-    """The contents of some partitions when `seq` was the last event. Raises what reading the manifests raises."""
+    """The contents of some partitions when `seq` was the last event, and which of them had equal rows when `since` was.
+
+    Raises what reading the manifests raises.
+    """
     in_order = sorted(refs)
     found = [
         canonical
         for start in range(0, len(in_order), PORTION)
         for canonical in queries.canonical.at(in_order[start : start + PORTION], seq).values()
     ]
-    return _contents(dataset, place, found, gone, is_whole=False)
+    contents = _contents(dataset, place, found, gone, is_whole=False)
+    equal = [
+        values_of(place.asset, place.spec.columns, partition_key_of(ref))
+        for start in range(0, len(contents.sources), PORTION)
+        for ref in _with_equal_rows(queries, place.spec, contents.sources[start : start + PORTION], since)
+    ]
+    return contents._replace(equal=frozenset(equal))
+
+
+def _with_equal_rows(queries: Queries, spec: TableSpec, sources: Sequence[Source], since: int) -> Iterator[Ref]:
+    """The refs of sources that a table showed with the same rows when `since` was the last event. Erased rows equal nothing."""
+    then = queries.canonical.at([source.ref for source in sources], since)
+    before = {ref: one.uuid for ref, one in then.items() if one.uuid is not None and is_shown(one, spec)}
+    uuids = [*before.values(), *(source.uuid for source in sources if source.ref in before)]
+    first = queries.instances.first_with_rows(uuids, with_erased=False)
+    for ref, uuid, _ in sources:
+        if ref in before and first.get(uuid, uuid) == first.get(before[ref], before[ref]):
+            yield ref
 
 
 def contents_of_dataset(queries: Queries, dataset: DatasetSpec, place: Place, seq: int, gone: Gone) -> Contents:

@@ -72,7 +72,9 @@ def publish(
                 contents = contents_of_dataset(engine.queries, dataset, place, head, engine.catalog.left_out)
             else:
                 refs = (touches or Touches(engine.queries)).of(place.asset, before.seq, head)
-                contents = contents_of_refs(engine.queries, dataset, place, refs, head, engine.catalog.left_out)
+                contents = contents_of_refs(
+                    engine.queries, dataset, place, refs, head, engine.catalog.left_out, since=before.seq
+                )
             # A mark that is not of this log is replaced, also by the same files under a mark of ours.
             is_of_log = is_readable and is_of_this_log(engine.queries, before)
             is_behind = advance and before is not None and before.seq < head
