@@ -150,19 +150,19 @@ def contents_of_refs(
     equal = [
         values_of(place.asset, place.spec.columns, partition_key_of(ref))
         for start in range(0, len(contents.sources), PORTION)
-        for ref in _with_equal_rows(queries, place.spec, contents.sources[start : start + PORTION], since)
+        for ref in _with_equal_rows(queries, contents.sources[start : start + PORTION], since)
     ]
     return contents._replace(equal=frozenset(equal))
 
 
-def _with_equal_rows(queries: Queries, spec: TableSpec, sources: Sequence[Source], since: int) -> Iterator[Ref]:
-    """The refs of sources that a table showed with the same rows when `since` was the last event. Erased rows equal nothing."""
-    then = queries.canonical.at([source.ref for source in sources], since)
-    before = {ref: one.uuid for ref, one in then.items() if one.uuid is not None and is_shown(one, spec)}
-    uuids = [*before.values(), *(source.uuid for source in sources if source.ref in before)]
+def _with_equal_rows(queries: Queries, sources: Sequence[Source], since: int) -> Iterator[Ref]:
+    """The refs of sources that had an instance with the same rows when `since` was the last event. Erased rows equal nothing."""
+    before = {ref: one.uuid for ref, one in queries.canonical.at([source.ref for source in sources], since).items()}
+    uuids = [source.uuid for source in sources] + [uuid for uuid in before.values() if uuid is not None]
     first = queries.instances.first_with_rows(uuids, with_erased=False)
     for ref, uuid, _ in sources:
-        if ref in before and first.get(uuid, uuid) == first.get(before[ref], before[ref]):
+        then = before[ref]
+        if then is not None and first.get(uuid, uuid) == first.get(then, then):
             yield ref
 
 
