@@ -75,6 +75,7 @@ PAGES_ESCAPED = "tests/web/test_pages.py"
 PLAIN_COPIES = "tests/spark/test_plain_copies.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
+AWAITED = "tests/features/tables/test_awaited.py"
 EQUAL_ROWS = "tests/features/tables/test_publisher_equal_rows.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
 RECEIPTS = "tests/features/tables/test_receipts.py"
@@ -1854,6 +1855,14 @@ GUARDS = (
         "        if end >= since * 1000 or snapshot.snapshot_id in named\n",
         "        if end >= since * 1000\n",
         (f"{RECEIPTS}::test_gc_keeps_a_tagged_snapshot_and_its_data",),
+    ),
+    Guard(
+        "rows that a person called wrong stay in a table until their build ends",
+        "10.10",
+        "features/tables/awaited.py",
+        "    if not again or again & wrong:\n",
+        "    if not again:\n",
+        (f"{AWAITED}::test_rows_that_a_person_called_wrong_leave_at_once_also_during_a_request",),
     ),
     Guard(
         "rows that the table lacked come by a snapshot without a change of rows",

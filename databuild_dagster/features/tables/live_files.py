@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -150,20 +150,21 @@ def contents_of_refs(
     equal = [
         values_of(place.asset, place.spec.columns, partition_key_of(ref))
         for start in range(0, len(contents.sources), PORTION)
-        for ref in _with_equal_rows(queries, contents.sources[start : start + PORTION], since)
+        for ref in _unchanged(queries, contents.sources[start : start + PORTION], since)
     ]
     return contents._replace(equal=frozenset(equal))
 
 
-def _with_equal_rows(queries: Queries, sources: Sequence[Source], since: int) -> Iterator[Ref]:
-    """The refs of sources that had an instance with the same rows when `since` was the last event. Erased rows equal nothing."""
-    before = {ref: one.uuid for ref, one in queries.canonical.at([source.ref for source in sources], since).items()}
-    uuids = [source.uuid for source in sources] + [uuid for uuid in before.values() if uuid is not None]
-    first = queries.instances.first_with_rows(uuids, with_erased=False)
-    for ref, uuid, _ in sources:
-        then = before[ref]
-        if then is not None and first.get(uuid, uuid) == first.get(then, then):
-            yield ref
+def _unchanged(queries: Queries, sources: Sequence[Source], since: int) -> set[Ref]:
+    then = queries.canonical.at([source.ref for source in sources], since)
+    return with_equal_rows(queries, {source.ref: (then[source.ref].uuid, source.uuid) for source in sources})
+
+
+def with_equal_rows(queries: Queries, pairs: Mapping[Ref, tuple[str | None, str | None]]) -> set[Ref]:
+    """The refs of which two instances have the same rows (rule 4.8). What an erasure has left equals nothing."""
+    uuids = {uuid for pair in pairs.values() for uuid in pair if uuid is not None}
+    roots = {uuid: uuid for uuid in uuids} | queries.instances.first_with_rows(uuids, with_erased=False)
+    return {ref for ref, (one, other) in pairs.items() if one and other and roots[one] == roots[other]}
 
 
 def contents_of_dataset(queries: Queries, dataset: DatasetSpec, place: Place, seq: int, gone: Gone) -> Contents:
