@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Final
 
 from databuild_dagster.engine.follower import all_touched
-from databuild_dagster.features.tables.live_files import is_shown, with_equal_rows
+from databuild_dagster.features.tables.live_files import PORTION, is_shown, with_equal_rows
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.delegations import BY_DAGSTER_RUN, BY_REQUEST
 from databuild_dagster.model.events import TaintCreated, names_of
@@ -25,21 +25,21 @@ def awaits_builds(
 ) -> bool:
     """Whether builds that compare their rows make again all that a snapshot would take out, and nothing else would change.
 
-    The table holds up to `since`, and the refs are touched from then to `head`. Rows that a person or a function has called wrong are
-    not awaited.
+    The table holds up to `since`, and the refs are touched from then to `head`. Nothing is awaited if any other taint may cover rows of
+    the table: it touches the refs, names instances, or follows lineage.
     """
-    if not dataset.same_data or not dataset.table:
+    if not dataset.same_data or not dataset.table or len(touched) > PORTION:
         return False
     again: set[Ref] = set()
-    wrong: set[Ref] = set()
     for event in queries.events.named(names_of(TaintCreated), since, head):
         assert isinstance(event.fact, TaintCreated), "it is asked for by name"
         refs = all_touched(queries, [event]).intersection(touched)
         is_request = event.fact.reason.startswith((BY_REQUEST, BY_DAGSTER_RUN))
-        if refs and is_request and now - event.at > MAX_SECONDS:
+        may_be_wrong = not is_request and (refs or event.fact.uuids or event.fact.downstream)
+        if may_be_wrong or (refs and now - event.at > MAX_SECONDS):
             return False
-        (again if is_request else wrong).update(refs)
-    if not again or again & wrong:
+        again |= refs
+    if not again:
         return False
     in_order = sorted(touched)
     before, after = queries.canonical.at(in_order, since), queries.canonical.at(in_order, head)

@@ -239,7 +239,7 @@ class DeltaTableHere:
             return None
         if dry_run:
             return Snapshot(None, len(new), len(gone))
-        equal = contents.with_equal_rows(
+        equal = contents.keeping_rows(
             ((found.partition, found.rows or 0) for found in gone.values()),
             ((partition, file.rows) for partition, file in new.values()),
         )

@@ -156,6 +156,7 @@ def contents_of_refs(
 
 
 def _unchanged(queries: Queries, sources: Sequence[Source], since: int) -> set[Ref]:
+    """The refs of sources that had the same rows when `since` was the last event."""
     then = queries.canonical.at([source.ref for source in sources], since)
     return with_equal_rows(queries, {source.ref: (then[source.ref].uuid, source.uuid) for source in sources})
 

@@ -83,7 +83,7 @@ class Contents(NamedTuple):
     #: Partitions that had equal rows when the event of the mark before was the last one (rule 4.8).
     equal: frozenset[Partition] = frozenset()
 
-    def with_equal_rows(
+    def keeping_rows(
         self, gone: Iterable[tuple[Partition, int]], new: Iterable[tuple[Partition, int]]
     ) -> set[Partition]:
         """The partitions among `equal` from which as many rows leave as come; the files that move have a partition and rows each.

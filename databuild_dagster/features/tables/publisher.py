@@ -141,7 +141,7 @@ def follow(
 ) -> Published | None:
     """Publish what a dataset's table does not have yet; None if the log has nothing for it, which opens no table.
 
-    Nor is one opened while it awaits builds, unless with `is_last` no look of this process follows. Raises what `publish` raises.
+    None also for a table that awaits builds, unless no look of this process follows (`is_last`). Raises what `publish` raises.
     """
     partitions = sha256((dataset.partitions or "").encode()).hexdigest()[:16]
     about = f"{dataset.table} {warehouse} {partitions}"

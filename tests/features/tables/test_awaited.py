@@ -102,8 +102,18 @@ def test_a_request_is_awaited_for_a_bounded_time(world: KeepingWorld) -> None:
 
 
 def test_rows_that_a_person_called_wrong_leave_at_once_also_during_a_request(world: KeepingWorld) -> None:
-    world.taint(world.ref(FIRST))
-    world.request(SECOND)
+    seen = world.canonical(world.ref(FIRST)).uuid
+    world.request(FIRST, SECOND)
+    assert world.look() is None
+    world.handle(c.TaintPartitions(uuids=(seen,), reason="the till was broken"))
+
+    world.look()
+
+    assert world.n_files == 0
+
+
+def test_rows_that_a_person_called_wrong_await_no_request_of_others(world: KeepingWorld) -> None:
+    world.request(FIRST)
     world.taint(world.ref(SECOND))
 
     world.look()
