@@ -84,7 +84,9 @@ def publish_tables(
             continue
         if (left_seconds := until - time.monotonic()) <= 0:
             break
-        publish = partial(follow, engine, dataset, warehouse_of(instance), cursors, head=end, touches=touches)
+        publish = partial(
+            follow, engine, dataset, warehouse_of(instance), cursors, head=end, touches=touches, is_last=is_last
+        )
         try:
             if dataset.asset not in running:
                 running[dataset.asset] = in_own_thread(publish, f"databuild table of {dataset.asset}")
