@@ -745,6 +745,14 @@ GUARDS = (
         (RETURNING,),
     ),
     Guard(
+        "an instance of the sample of --verify comes back all the same",
+        "4.9",
+        "model/decide/returning.py",
+        "if ref not in sample}",
+        "if ref}",
+        (RETURNING,),
+    ),
+    Guard(
         "an instance comes back although a person tainted what took its place",
         "4.9",
         "model/decide/returning.py",

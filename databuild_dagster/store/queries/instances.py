@@ -14,7 +14,7 @@ from databuild_dagster.model.events import Erasure, JobRunStarted, MadeWith, Man
 from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import BORROWED
+from databuild_dagster.model.rows import BORROWED, VERIFIES
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
@@ -73,6 +73,16 @@ class Instance(NamedTuple):
     previous_uuid: str | None
     #: Of data from outside: "adopted from …" and the like.
     origin: str | None
+
+
+class SecondBuild(NamedTuple):
+    """A second build from the code and inputs of an earlier instance (rule 4.9)."""
+
+    ref: Ref
+    #: The uuid of the earlier instance.
+    first: str
+    #: None until it is live.
+    second: str | None
 
 
 class FolderOwner(NamedTuple):
@@ -598,6 +608,27 @@ class InstanceQueries(Asking):
             ) SELECT DISTINCT chain.ref FROM chain JOIN {PREFIX}taint_instances l ON l.instance_id = chain.id
             JOIN {PREFIX}taints t ON t.id = l.taint_id WHERE t.of_code = 1"""
         return [ref for (ref,) in self._all(sql, Keys(refs))]
+
+    def second_builds(self, refs: Iterable[Ref]) -> list[SecondBuild]:
+        """The last second build of each ref that had one (rule 4.9), without refs that were built again since; ordered by ref."""
+        sql = f"""
+            WITH RECURSIVE chain(ref, canonical_id, id) AS (
+                SELECT ref, canonical_id, last_id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))
+                UNION ALL SELECT chain.ref, canonical_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+                WHERE p.previous_id IS NOT NULL
+            ), live(ref, canonical_id, id, uuid) AS (
+                SELECT ref, canonical_id, chain.id, uuid FROM chain JOIN {PREFIX}instances i ON i.id = chain.id WHERE i.was_live = 1
+            ) SELECT m.ref, t.reason, n.uuid, n.id = n.canonical_id FROM live m
+            JOIN {PREFIX}taint_instances x ON x.instance_id = m.id
+            JOIN {PREFIX}taints t ON t.id = x.taint_id AND t.reason LIKE '{VERIFIES}%'
+            LEFT JOIN live n ON n.ref = m.ref AND n.id > t.id ORDER BY m.ref, t.id, n.id DESC"""
+        # The last row of a ref has its last taint of the kind, and the first instance that was live since.
+        found = {row[0]: row for row in self._all(sql, Keys(refs))}
+        return [
+            SecondBuild(Ref(ref), reason.removeprefix(VERIFIES), second)
+            for ref, reason, second, is_canonical in found.values()
+            if second is None or is_canonical
+        ]
 
     def live_from_earlier(self, refs: Iterable[Ref]) -> list[Ref]:
         """The other live refs that were built, directly or not, from instances of `refs` whose rows readers no longer see."""
