@@ -332,7 +332,9 @@ class World:
         sources = [spec for spec in self.catalog.datasets.values() if spec.kind is DatasetKind.SOURCE]
         refs = [ref for spec in sources for ref in self.catalog.refs_of(spec)]
         for ref, canonical in self.queries.canonical.of(refs).items():
-            if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in (None, canonical.origin):
+            # After a revert, the last that came is no longer canonical, and it is news to nobody.
+            known = {None, *(instance.origin for instance in self.queries.instances.history(ref))}
+            if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in known:
                 self.foreign.materialize(ref, f"came at {self.scheduler.now - NOON:.0f} s")
         for ref, canonical in self.queries.canonical.of(self.scenario.landed).items():
             supply(self.landing, ref, canonical, f"{self.scheduler.now - NOON:.0f} s")

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from databuild_dagster.features.same_data.written_rows import hash_of_written
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.errors import Refused
@@ -189,6 +190,8 @@ def test_a_value_is_what_was_written_or_is_refused(
     except (Refused, NotItsType):
         return
     expected = expected_of(writer, table)
+    if "file" not in writer:
+        assert hash_of_written(warehouse, manifest) is not None
 
     found = {name: read(warehouse, manifest) for name, read in readers(sessions).items() if (writer, name) not in APART}
     if published_as is not None:
