@@ -111,7 +111,7 @@ def test_files_of_a_dead_process_have_a_hash_if_a_retry_adopts_them(
     site: Site = deploy(alone)
     ref = f"alone@{DAY}"
     (job_run,) = claim(site.engine, ref, holder=dead_process(), code_version="7")
-    uuid = derive_partition_uuid(job_run, ref)  # type: ignore[arg-type]
+    uuid = derive_partition_uuid(job_run, ref)
     write_instance(ROWS, Warehouse(warehouse_of(site.instance)), ref=ref, uuid=uuid, job_run=job_run)
     if is_lost:
         launches = tuple(launch.launch_id for launch in site.engine.queries.launches.open())
