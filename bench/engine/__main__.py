@@ -4,7 +4,7 @@
 
 Stores of each size are filled through the engine itself, which takes minutes for a million partitions; with `--keep` they
 are there for the next time; a PostgreSQL server keeps them anyway, as databases called `databuild_bench_…`. All that
-changes a store has a copy of its own. Prints Markdown, for docs/performance.md.
+changes a store has a copy of its own. Prints Markdown; all parts together record the table `engine` or `engine-postgres`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from bench.engine.filling import SHAPE, fill, fill_singly, opened, sizes
 from bench.engine.limits import Limit
 from bench.engine.round_trips import Proxy
 from bench.engine.writers import one_and_many
+from bench.results import record
 from databuild_dagster.engine.engine import Engine
 
 WRITERS, WRITING_SECONDS = 16, 3.0
@@ -243,14 +244,18 @@ PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
 }
 
 
+COLUMNS = ["what", "measured", "hard", "aim", "details", "ok"]
+
+
+def cells(row: Measured) -> list[str]:
+    limit = row.limit
+    hard, aim = (f"{limit.sign} {limit.shown(item)}" if item is not None else "" for item in (limit.hard, limit.aim))
+    return [row.what, limit.shown(row.value), hard, aim, row.details, limit.verdict(row.value)]
+
+
 def printed(rows: list[Measured]) -> None:
-    print("| what | measured | hard | aim | ok | |")
-    print("|---|---|---|---|---|---|")
-    for what, value, limit, details in rows:
-        hard, aim = (
-            f"{limit.sign} {limit.shown(item)}" if item is not None else "" for item in (limit.hard, limit.aim)
-        )
-        print(f"| {what} | {limit.shown(value)} | {hard} | {aim} | {limit.verdict(value)} | {details} |")
+    for line in (COLUMNS, ["---"] * len(COLUMNS), *map(cells, rows)):
+        print("| " + " | ".join(line) + " |")
 
 
 def as_json(rows: list[Measured]) -> str:
@@ -294,6 +299,12 @@ def main() -> None:
         for name in options.only:
             rows += PARTS[name](bench)
             print(f"{name} measured, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    if options.only == list(PARTS):
+        name, more = (
+            ("engine", "") if options.database == "sqlite" else ("engine-postgres", " --database postgres --url URL")
+        )
+        command = f"python -m bench.engine --keep FOLDER --clock {options.clock}{more}"
+        print(record(name, command, COLUMNS, list(map(cells, rows))), file=sys.stderr)
     if options.json:
         print(as_json(rows))
     else:
