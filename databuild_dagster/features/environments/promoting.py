@@ -96,8 +96,8 @@ def promote(
 
     A killed call is repeated. With `dry_run` nothing is recorded, and the causes of a refusal are in the answer. With a `command_id`
     that was promoted before nothing more is recorded, and `there` has its refs. Raises `NotPromoter` for an `actor` who may not,
-    `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`, `EnvironmentOver`, `CommandIdUsed`, and as `check_wantable`, `select_refs`,
-    `Environments.both` and `base_while_open`.
+    `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`, `EnvironmentOver`, `CommandIdUsed`, and as
+    `check_wantable`, `select_refs`, `Environments.both` and `base_while_open`.
     """
     with environments.both(name) as (base, own):
         if command_id is not None and (before := base.queries.events.of_command(command_id)):
