@@ -13,7 +13,6 @@ Prints Markdown, for docs/performance.md.
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench.pipeline import MAX_SECONDS, REF, ROOT, WARM_UP, empty, refs_of_the_year
+from bench.processor import processor_of_children, processor_of_servers
 
 COMMANDS = {
     "january": ["databuild_dagster", "build", REF, "--json"],
@@ -93,29 +93,6 @@ def run(tree: Path, home: Path, command: list[str]) -> Round:
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     building = float(answer.get("seconds", seconds))
     return Round(building, seconds, processor_of_children() - children, processor_of_servers(home) - server)
-
-
-def processor_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def processor_of_servers(home: Path) -> float:
-    """Of the Spark servers of a home, and of their Python workers, ended or not."""
-    pids = [json.loads(path.read_bytes())["pid"] for path in home.glob("spark/*/server.json")]
-    return sum(processor_below(pid) for pid in pids)
-
-
-def processor_below(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        children = [
-            int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
-        ]
-    except OSError:
-        return 0.0
-    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(map(processor_below, children))
 
 
 def report(period: str, found: dict[str, list[Round]]) -> None:

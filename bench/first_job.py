@@ -3,7 +3,8 @@
     python -m bench.first_job [--rounds N]
 
 Each want is a new partition. Seconds from the record of the want: until a tick has launched it, until its function is called in a
-process of its own, and until its first Spark job has ended. Wall time, so on a quiet machine. Records the table `first-job`.
+process of its own, and until its first Spark job has ended. The floor is a plain asset of the same file: from the button Materialize
+until its function is called. Wall time, so on a quiet machine. Records the table `first-job`.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
+from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store
 from tests.support.free_port import free_port
+from tests.support.materialize_button import LAUNCH, launch_params
 from tests.support.processes import kill_processes_of, start_server
 
 DEFINITIONS = """
@@ -48,12 +52,22 @@ def day(context: BuildContext, spark: SparkSession) -> DataFrame:
     return spark.range(3)
 
 
-defs = build_definitions([day])
+@dg.asset
+def plain() -> None:
+    Path(os.environ["BENCH_TIMES"], "plain").write_text(str(time.time()))
+
+
+defs = build_definitions([day, plain])
 """
 FIRST = date(2024, 1, 1)
 #: More than a start of Dagster's services and of Spark takes.
 MAX_SECONDS = 300.0
-STEPS = ("until a tick launches it", "until its function is called", "until its first Spark job has ended")
+STEPS = (
+    "a want, until a tick launches it",
+    "until its function is called",
+    "until its first Spark job has ended",
+    "the button Materialize of a plain asset, until its function is called (the floor)",
+)
 
 
 def main() -> None:
@@ -62,7 +76,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name:
         found = measured(Path(name), options.rounds)
-    columns = ["seconds after a want was recorded", "median", "least", "most"]
+    columns = ["seconds", "median", "least", "most"]
     rows = [
         [step, *(f"{part(values):.1f}" for part in (statistics.median, min, max))]
         for step, values in zip(STEPS, zip(*found, strict=True), strict=True)
@@ -81,7 +95,8 @@ def measured(folder: Path, rounds: int) -> list[tuple[float, ...]]:
     (folder / "definitions.py").write_text(DEFINITIONS)
     (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
     environment = os.environ | {"DAGSTER_HOME": str(home), "BENCH_TIMES": str(times)}
-    dev = [sys.executable, "-m", "databuild_dagster", "dev", "-p", str(free_port())]
+    port = free_port()
+    dev = [sys.executable, "-m", "databuild_dagster", "dev", "-p", str(port)]
     process = start_server(dev, folder=folder, environment=environment, log=folder / "dev.log")
     try:
         found = []
@@ -94,7 +109,8 @@ def measured(folder: Path, rounds: int) -> list[tuple[float, ...]]:
                 check=True,
                 capture_output=True,
             )
-            found.append(steps_of(Queries(open_store(sqlite_url(home))), ref, times))
+            steps = steps_of(Queries(open_store(sqlite_url(home))), ref, times)
+            found.append((*steps, seconds_of_plain(port, times / "plain")))
             print([f"{seconds:.1f}" for seconds in found[-1]], flush=True)
         return found[1:]
     finally:
@@ -104,15 +120,32 @@ def measured(folder: Path, rounds: int) -> list[tuple[float, ...]]:
 
 def steps_of(queries: Queries, ref: Ref, times: Path) -> tuple[float, ...]:
     """When each of `STEPS` came, in seconds after the want was recorded. Raises `TimeoutError`."""
-    deadline, pause = time.monotonic() + MAX_SECONDS, threading.Event()
-    while queries.canonical.of([ref])[ref].state is not InstanceState.LIVE:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{ref} was not built in {MAX_SECONDS:.0f} s")
-        pause.wait(0.2)
+    wait(lambda: queries.canonical.of([ref])[ref].state is InstanceState.LIVE)
     last = queries.events.head().seq
     wanted, launched = (queries.events.named([fact], 0, last)[-1].at for fact in ("WantCreated", "JobRunBuffered"))
     called, ended = json.loads((times / (partition_key_of(ref) or "")).read_text())
     return launched - wanted, called - wanted, ended - wanted
+
+
+def seconds_of_plain(port: int, called: Path) -> float:
+    began = time.time()
+    body = json.dumps({"query": LAUNCH, "variables": {"params": launch_params("plain", [])}}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=MAX_SECONDS) as response:
+        answer = json.load(response)["data"]["launchPipelineExecution"]
+    assert answer["__typename"] == "LaunchRunSuccess", answer
+    wait(lambda: called.is_file() and bool(called.read_text()))
+    seconds = float(called.read_text()) - began
+    called.unlink()
+    return seconds
+
+
+def wait(happened: Callable[[], bool]) -> None:
+    deadline, pause = time.monotonic() + MAX_SECONDS, threading.Event()
+    while not happened():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not built in {MAX_SECONDS:.0f} s")
+        pause.wait(0.2)
 
 
 if __name__ == "__main__":

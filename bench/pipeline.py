@@ -4,12 +4,13 @@
 
 - January: `databuild build carrier_monthly@2013-01-01` as a command, on a home without any data whose Spark server is
   warm; and the same command again, when there is nothing to do.
-- Year: all tables of the year by `bench.timed_build`, which also tells the seconds that went into Dagster's own writes.
+- Year: all tables of the year by `bench.timed_build`, from the first want on; it also tells what went into Dagster's own writes.
 - floor: `bench.plain_spark`, the same tables, in one session on a server of the same kind; its second run, and for the
   year its third, for that is when nothing is cold any more.
 - peer: `bench.plain_dagster`, one Dagster run per partition of `flights`, as plain Dagster runs it by default.
 
-Ours and the floor take turns. Prints Markdown, for docs/performance.md.
+Ours and the floor take turns. All are processor seconds, of the command with its threads and of the Spark server. Records the tables
+`pipeline-january`, `pipeline-year` and `pipeline-plain-dagster`.
 """
 
 import argparse
@@ -17,17 +18,22 @@ import json
 import os
 import shutil
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
+from pyspark.sql import SparkSession
+
 from bench import plain_dagster, plain_spark
+from bench.processor import adopt_daemons, processor_seconds
+from bench.results import record
 from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
@@ -42,23 +48,12 @@ FLIGHTS_OF_THE_YEAR = 336_776
 MAX_SECONDS = 600
 
 
-class January(NamedTuple):
-    """One round: seconds of the whole command, of it the building, of the command again, and where they went."""
-
-    command: float
-    building: float
-    again: float
-    jobs: dict[str, float]
-
-
 class Year(NamedTuple):
-    """One round: seconds from the first want to the last live ref, of them Dagster's writes, and where they went."""
+    """One round, from the first want to the last live ref."""
 
     building: float
     dagster_writes: float
     n_job_runs: int
-    peak_megabytes: float
-    jobs: dict[str, float]
 
 
 def main() -> None:
@@ -66,63 +61,68 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of ours and of the floor")
     parser.add_argument("--days", type=int, default=5, help="days of plain Dagster")
     options = parser.parse_args()
+    adopt_daemons()
+    command = f"python -m bench.pipeline --rounds {options.rounds} --days {options.days}"
     # First, for a session of ours leaves its mode in the environment, and a plain user has none.
-    peer = plain_dagster.measure(options.days, assets=["flights"])
+    before = processor_seconds()
+    plain_dagster.measure(options.days, assets=["flights"])
+    peer = (processor_seconds() - before) / options.days
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name:
         ours, floors = Path(name, "ours"), Path(name, "floors")
         for home in (ours, floors):
             home.mkdir()
             shutil.copy(ROOT / "dagster.yaml", home)
         try:
-            month = of_january(ours, floors, options.rounds)
-            year = of_year(ours, floors, options.rounds)
+            record_january(command, *of_january(ours, floors, options.rounds))
+            record_year(command, *of_year(ours, floors, options.rounds), peer)
         finally:
             stop_server(ours)
             stop_server(floors)
-    report_january(*month, peer)
-    report_year(*year, peer)
 
 
-def of_january(home: Path, floors: Path, rounds: int) -> tuple[list[January], list[float]]:
-    """Ours and the floor, in turns; the servers stay, everything else of the home is new in each round."""
+def of_january(home: Path, floors: Path, rounds: int) -> tuple[list[float], list[float], list[float]]:
+    """The whole command, the command again, and the floor, in turns; the servers stay, everything else of the home is new in each round."""
     databuild(home, "build", WARM_UP)
     spark = open_session(SparkSettings(home=floors))
-    measured, floor = [], []
+    commands, again, floor = [], [], []
     for _ in range(rounds):
         empty(home)
-        command, built = databuild(home, "build", REF)
-        again, nothing = databuild(home, "build", REF)
-        assert nothing["launches"] == 0, nothing
-        measured.append(January(command, float(str(built["seconds"])), again, seconds_by_job(home)))
+        commands.append(processor(lambda: databuild(home, "build", REF)))
+        again.append(processor(lambda: databuild(home, "build", REF)))
         with tempfile.TemporaryDirectory() as out:
             plain_spark.run(spark, out)
-            floor.append(plain_spark.run(spark, out)["total"])
-    return measured, floor
+            floor.append(processor(lambda out=out: plain_spark.run(spark, out)))  # type: ignore[misc]
+    return commands, again, floor
 
 
 def of_year(home: Path, floors: Path, rounds: int) -> tuple[list[Year], list[float]]:
     """The same for all tables of the year."""
     spark = open_session(SparkSettings(home=floors))
-    measured, floor = [], []
     with tempfile.TemporaryDirectory() as out:
         for _ in range(2):
-            plain_spark.run(spark, out, plain_spark.YEAR, plain_spark.ALL_TABLES)
+            floor_of_the_year(spark, out)
+        measured, floor = [], []
         for _ in range(rounds):
-            floor.append(plain_spark.run(spark, out, plain_spark.YEAR, plain_spark.ALL_TABLES)["total"])
+            floor.append(processor(lambda: floor_of_the_year(spark, out)))
             empty(home)
+            before = processor_seconds()
             _, answer = run(home, "bench.timed_build", *refs_of_the_year())
+            whole = processor_seconds() - before
             _, rows = run(home, "databuild_dagster", "read", "year_report", "--json")
             assert sum(row["flights"] for row in rows) == FLIGHTS_OF_THE_YEAR, rows
-            measured.append(
-                Year(
-                    building=answer["seconds"],
-                    dagster_writes=answer["dagster_writes"],
-                    n_job_runs=answer["job_runs"],
-                    peak_megabytes=answer["peak_megabytes"],
-                    jobs=seconds_by_job(home),
-                )
-            )
+            measured.append(Year(whole - answer["loading_cpu"], answer["dagster_writes_cpu"], answer["job_runs"]))
     return measured, floor
+
+
+def floor_of_the_year(spark: SparkSession, out: str) -> None:
+    plain_spark.run(spark, out, plain_spark.YEAR, plain_spark.ALL_TABLES)
+
+
+def processor(work: Callable[[], object]) -> float:
+    """Of this process and of all below it."""
+    here, below = time.process_time(), processor_seconds()
+    work()
+    return time.process_time() - here + processor_seconds() - below
 
 
 def refs_of_the_year() -> list[str]:
@@ -178,46 +178,34 @@ def seconds_by_job(home: Path) -> dict[str, float]:
     return dict(seconds)
 
 
-def report_january(ours: list[January], floor: list[float], peer: plain_dagster.Cost) -> None:
-    command = statistics.median(our.command for our in ours)
-    building = statistics.median(our.building for our in ours)
-    again = statistics.median(our.again for our in ours)
-    second = statistics.median(floor)
-    print(f"Medians of {len(ours)} rounds; plain Dagster: of {len(peer.runs)} runs.\n")
-    print(f"| January, {JANUARY_REFS} partitions | seconds | × floor |\n|---|---|---|")
-    print(f"| plain PySpark, second run in a warm session (the floor) | {second:.1f} | 1.0 |")
-    print(f"| from the first want to the last live ref, warm server | {building:.1f} | {building / second:.2f} |")
-    print(f"| `databuild build`, the whole command | {command:.1f} | {command / second:.2f} |")
-    print(f"| the same command again, nothing to do | {again:.1f} | |")
-    report_jobs(building, [our.jobs for our in ours])
-    print(f"| before and after: imports, loading the definitions, exit | {command - building:.1f} |")
+def record_january(command: str, ours: list[float], again: list[float], floor: list[float]) -> None:
+    rows = [
+        ["plain PySpark, second run in a warm session (the floor)", f"{median(floor):.1f}", "1.0"],
+        ["`databuild build`, the whole command", f"{median(ours):.1f}", f"{median(ours) / median(floor):.2f}"],
+        ["the same command again, nothing to do", f"{median(again):.1f}", ""],
+    ]
+    columns = [f"January, {JANUARY_REFS} partitions", "CPU s", "× floor"]
+    raw = {"ours": ours, "again": again, "floor": floor}
+    print(record("pipeline-january", command, columns, rows, raw=raw))
 
 
-def report_year(ours: list[Year], floor: list[float], peer: plain_dagster.Cost) -> None:
-    building = statistics.median(our.building for our in ours)
-    without = statistics.median(our.building - our.dagster_writes for our in ours)
-    writes = statistics.median(our.dagster_writes for our in ours)
-    warm = statistics.median(floor)
-    n = ours[0].n_job_runs
-    print(f"\n| Year, all tables, {n:,} partitions | seconds | × floor |\n|---|---|---|")
-    print(f"| plain PySpark, in a warm session (the floor) | {warm:.1f} | 1.0 |")
-    print(f"| ours without Dagster's own writes | {without:.1f} | {without / warm:.2f} |")
-    print(f"| ours with them | {building:.1f} | {building / warm:.2f} |")
-    report_jobs(building, [our.jobs for our in ours])
-    print(f"| of all that, Dagster's own writes | {writes:.1f} |")
-    print(f"\nThe process that built it took {statistics.median(our.peak_megabytes for our in ours):.0f} MB.")
-    peer_seconds = peer.seconds_per_partition
-    print("\n| per partition | seconds | times ours |\n|---|---|---|")
-    print(f"| ours, the year | {building / n:.3f} | 1 |")
-    print(f"| plain Dagster, one run per partition | {peer_seconds:.2f} | {peer_seconds / (building / n):.0f} |")
-
-
-def report_jobs(building: float, rounds: list[dict[str, float]]) -> None:
-    print("\n| where ours goes | seconds |\n|---|---|")
-    jobs = {job: statistics.median(item[job] for item in rounds) for job in rounds[0]}
-    for job, seconds in jobs.items():
-        print(f"| building {job} | {seconds:.1f} |")
-    print(f"| between launches: ticks, Dagster's own events | {building - sum(jobs.values()):.1f} |")
+def record_year(command: str, ours: list[Year], floor: list[float], peer: float) -> None:
+    building = median(our.building for our in ours)
+    without = median(our.building - our.dagster_writes for our in ours)
+    warm, n = median(floor), ours[0].n_job_runs
+    rows = [
+        ["plain PySpark, in a warm session (the floor)", f"{warm:.1f}", "1.0"],
+        ["ours without Dagster's own writes", f"{without:.1f}", f"{without / warm:.2f}"],
+        ["ours with them", f"{building:.1f}", f"{building / warm:.2f}"],
+    ]
+    raw = {"ours": ours, "floor": floor}
+    print(record("pipeline-year", command, [f"Year, all tables, {n:,} partitions", "CPU s", "× floor"], rows, raw=raw))
+    each = building / n
+    rows = [
+        ["ours, the year", f"{each:.3f}", "1"],
+        ["plain Dagster, one run per partition", f"{peer:.2f}", f"{peer / each:.0f}"],
+    ]
+    print(record("pipeline-plain-dagster", command, ["per partition", "CPU s", "times ours"], rows))
 
 
 if __name__ == "__main__":

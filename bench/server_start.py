@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from bench.earlier import processor_of_servers
+from bench.processor import processor_of_servers
 from bench.results import record
 from databuild_dagster.spark.class_archive import archive_for, write_archive
 from databuild_dagster.spark.installed import JVM_OPTIONS, find_java
