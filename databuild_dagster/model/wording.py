@@ -51,7 +51,7 @@ class _Typed(dict[str, Any]):
 
     def __getitem__(self, name: str) -> str:
         fact = super().__getitem__(name)
-        return typed(*fact) if isinstance(fact, tuple) else typed(fact)
+        return typed(*(fact if isinstance(fact, tuple) else (fact,)))
 
 
 def filled(template: str, facts: Mapping[str, Any]) -> str:
