@@ -1228,8 +1228,8 @@ GUARDS = (
         "a command of a hint has a name without quotation marks",
         "2.7",
         "model/wording.py",
-        "return typed(super().__getitem__(name))",
-        "return str(super().__getitem__(name))",
+        "return typed(*(fact if isinstance(fact, tuple) else (fact,)))",
+        "return str(fact)",
         (TYPED_BACK,),
     ),
     Guard(

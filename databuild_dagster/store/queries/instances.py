@@ -468,6 +468,14 @@ class InstanceQueries(Asking):
             WHERE i.uuid IN (SELECT value FROM json_each(?)) LIMIT ?"""
         return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
+    def inputs_by_ref(self, uuids: Iterable[str]) -> list[tuple[str, Ref, str]]:
+        """Of each instance among `uuids`, every input that it was built from: (instance, ref of the input, input)."""
+        sql = f"""
+            SELECT i.uuid, r.ref, u.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
+            JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+        return self._all(sql, Keys(uuids))
+
     def uses_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
         """Pairs of an instance among `uuids` and an instance that was built from it."""
         # In no order, as above.
