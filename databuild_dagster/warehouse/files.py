@@ -74,7 +74,10 @@ def keep_no_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give the system back what this process freed: the rows that a function of an asset has sent to Spark. Takes less than 1 ms if there is nothing."""
+    """Give the system back what this process freed, such as the rows of an asset's function that now are in a frame.
+
+    Takes less than 1 ms if there is nothing.
+    """
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
