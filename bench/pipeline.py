@@ -5,12 +5,13 @@
 - January: `databuild build carrier_monthly@2013-01-01` as a command, on a home without any data whose Spark server is
   warm; and the same command again, when there is nothing to do.
 - Year: all tables of the year by `bench.timed_build`, from the first want on; it also tells what went into Dagster's own writes.
+- Year by Sail: the same, with the peak of the memory of the process that builds.
 - floor: `bench.plain_spark`, the same tables, in one session on a server of the same kind; its second run, and for the
   year its third, for that is when nothing is cold any more.
 - peer: `bench.plain_dagster`, one Dagster run per partition of `flights`, as plain Dagster runs it by default.
 
 Ours and the floor take turns. All are processor seconds, of the command with its threads and of the Spark server. Records the tables
-`pipeline-january`, `pipeline-year` and `pipeline-plain-dagster`.
+`pipeline-january`, `pipeline-year`, `year-sail` and `pipeline-plain-dagster`.
 """
 
 import argparse
@@ -68,16 +69,17 @@ def main() -> None:
     plain_dagster.measure(options.days, assets=["flights"])
     peer = (processor_seconds() - before) / options.days
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name:
-        ours, floors = Path(name, "ours"), Path(name, "floors")
-        for home in (ours, floors):
+        ours, sail, floors = Path(name, "ours"), Path(name, "sail"), Path(name, "floors")
+        for home in (ours, sail, floors):
             home.mkdir()
             shutil.copy(ROOT / "dagster.yaml", home)
         try:
+            record_sail(command, [by_sail(sail) for _ in range(options.rounds)])
             record_january(command, *of_january(ours, floors, options.rounds))
             record_year(command, *of_year(ours, floors, options.rounds), peer)
         finally:
-            stop_server(ours)
-            stop_server(floors)
+            for home in (ours, sail, floors):
+                stop_server(home)
 
 
 def of_january(home: Path, floors: Path, rounds: int) -> tuple[list[float], list[float], list[float]]:
@@ -114,6 +116,15 @@ def of_year(home: Path, floors: Path, rounds: int) -> tuple[list[Year], list[flo
     return measured, floor
 
 
+def by_sail(home: Path) -> dict[str, float]:
+    """Processor seconds of the whole command for the year, by a warm server, and what the process that builds says of itself."""
+    databuild(home, "build", WARM_UP, EXAMPLE_SPARK="sail")
+    empty(home)
+    before = processor_seconds()
+    _, answer = run(home, "bench.timed_build", *refs_of_the_year(), EXAMPLE_SPARK="sail")
+    return {**answer, "all_processes": processor_seconds() - before}
+
+
 def floor_of_the_year(spark: SparkSession, out: str) -> None:
     plain_spark.run(spark, out, plain_spark.YEAR, plain_spark.ALL_TABLES)
 
@@ -143,9 +154,9 @@ def empty(home: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def databuild(home: Path, *arguments: str) -> tuple[float, Any]:
+def databuild(home: Path, *arguments: str, **environment: str) -> tuple[float, Any]:
     """Seconds of the whole command, and what it printed."""
-    return run(home, "databuild_dagster", *arguments, "--json")
+    return run(home, "databuild_dagster", *arguments, "--json", folder=ROOT, **environment)
 
 
 def run(home: Path, module: str, *arguments: str, folder: Path = ROOT, **environment: str) -> tuple[float, Any]:
@@ -176,6 +187,20 @@ def seconds_by_job(home: Path) -> dict[str, float]:
         for job, taken in rows:
             seconds[job] += taken
     return dict(seconds)
+
+
+def record_sail(command: str, found: list[dict[str, float]]) -> None:
+    def of(name: str, digits: int) -> str:
+        return f"{median(one[name] for one in found):,.{digits}f}"
+
+    rows = [
+        ["CPU s of all processes", of("all_processes", 1), "24"],
+        ["of them, the process that builds", of("cpu", 1), ""],
+        ["of them, Dagster's own writes", of("dagster_writes_cpu", 1), ""],
+        ["calls of Dagster's writes", of("n_dagster_writes", 0), ""],
+        ["peak memory of the process that builds, MB", of("peak_megabytes", 0), "350"],
+    ]
+    print(record("year-sail", command, ["the year by Sail", "measured", "aim"], rows, raw=found))
 
 
 def record_january(command: str, ours: list[float], again: list[float], floor: list[float]) -> None:

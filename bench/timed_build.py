@@ -90,6 +90,7 @@ def main() -> None:
         "with_copies": whole,
         "loading": loaded,
         "loading_cpu": loaded_cpu,
+        "cpu": time.process_time(),
         "dagster_writes": clock.seconds,
         "dagster_writes_cpu": clock.processor,
         "n_dagster_writes": clock.calls,
