@@ -63,7 +63,7 @@ class _AtOnce(click.IntRange):
     type=float,
     default=None,
     metavar="FRACTION",
-    help="With --fresh: build a part of what would come back, such as 0.01, and compare its rows.",
+    help="Build FRACTION of what --fresh returns, and compare rows.",
 )
 @click.option(
     "--downstream", is_flag=True, help="Rebuild what was built from earlier instances of REFS, in place of REFS."

@@ -415,20 +415,25 @@ def build_refs(
         engine.handle(RetryRefs(refs=tuple(failed), reason="databuild build --retry"), actor=this_user())
     outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
-    if sample is not None:
-        sample.is_met = any(build.second is None for build in engine.queries.instances.second_builds(refs))
     token = sample_of_build.set(sample)
     try:
+        if sample is not None:
+            waiting = [build.ref for build in engine.queries.instances.second_builds(refs) if build.second is None]
+            sample.is_met = any(state not in FAILING for state in engine.queries.canonical.states(waiting).values())
         result = _build(workshop, outcome.request_id, refs, progress, timeout_seconds, keep_want)
+        if sample is None or result.interrupted or result.timed_out is not None:
+            return result
+        try:
+            builds = compared_builds(engine.queries, dict.fromkeys((*refs, *progress.tally.states)))
+        except KeyboardInterrupt:
+            return replace(result, interrupted=True)
+        return replace(result, verified=builds)
     except Exception as error:
         workshop.launches.abandon()
         workshop.leave_duties()
         raise Stopped from error
     finally:
         sample_of_build.reset(token)
-    if sample is None or result.interrupted or result.timed_out is not None:
-        return result
-    return replace(result, verified=compared_builds(engine.queries, dict.fromkeys((*refs, *progress.tally.states))))
 
 
 def _build(

@@ -624,11 +624,17 @@ class InstanceQueries(Asking):
                 SELECT ref, canonical_id, last_id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))
                 UNION ALL SELECT chain.ref, canonical_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
                 WHERE p.previous_id IS NOT NULL
-            ), live(ref, canonical_id, id, uuid) AS (
-                SELECT ref, canonical_id, chain.id, uuid FROM chain JOIN {PREFIX}instances i ON i.id = chain.id WHERE i.was_live = 1
-            ) SELECT m.ref, t.reason, n.uuid, n.id = n.canonical_id FROM live m
+            ), live(ref, canonical_id, id, uuid, root) AS (
+                SELECT ref, canonical_id, chain.id, uuid, coalesce(i.same_as_id, i.id)
+                FROM chain JOIN {PREFIX}instances i ON i.id = chain.id WHERE i.was_live = 1
+            ) SELECT m.ref, t.reason, n.uuid, n.id = n.canonical_id OR EXISTS (
+                SELECT 1 FROM {PREFIX}instances o JOIN {PREFIX}job_runs j ON j.id = o.job_run_id
+                JOIN {PREFIX}launches l ON l.id = j.launch_id
+                WHERE o.id = n.canonical_id AND o.same_as_id = n.root AND NOT ({IS_BUILD})
+            ) FROM live m
             JOIN {PREFIX}taint_instances x ON x.instance_id = m.id
             JOIN {PREFIX}taints t ON t.id = x.taint_id AND t.reason LIKE '{VERIFIES}%'
+            JOIN live f ON f.ref = m.ref AND f.uuid = substr(t.reason, {len(VERIFIES) + 1})
             LEFT JOIN live n ON n.ref = m.ref AND n.id > t.id ORDER BY m.ref, t.id, n.id DESC"""
         # The last row of a ref has its last taint of the kind, and the first instance that was live since.
         found = {row[0]: row for row in self._all(sql, Keys(refs))}

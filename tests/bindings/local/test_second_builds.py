@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.bindings.local.second_builds import (
     ComparedBuild,
@@ -16,13 +17,14 @@ from databuild_dagster.bindings.local.second_builds import (
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.rows import VERIFIES
 from tests.support.edited_code import NEEDS, Shop, spec
 from tests.support.fixtures import database, make_world
-from tests.support.world import World
+from tests.support.world import COMPLETE, World
 
 __all__ = ["database", "make_world"]
 
-DATABASES = ("sqlite",)
+DATABASES = ("sqlite", "postgres")
 
 B = Ref("b")
 
@@ -74,6 +76,24 @@ def test_a_second_build_is_reported_until_the_next_build(shop: Shop) -> None:
     shop.build("b", content_hash="x:1:2")
 
     assert compared(shop) == []
+
+
+def test_a_compaction_after_a_second_build_keeps_its_verdict(shop: Shop) -> None:
+    second = shop.build("b", content_hash="x:1:2")
+    files = replace(COMPLETE, content_hash="x:1:2")
+
+    shop.world.handle(c.ReplaceFiles(ref=B, uuid=second, job_run_id=shop.world.ids(), manifest=files))
+
+    assert compared(shop) == [("different", None)]
+
+
+def test_a_taint_that_names_an_instance_of_another_store_asks_for_no_second_build(shop: Shop) -> None:
+    """An environment copies the taints of its base."""
+    c_uuid = shop.world.uuid("c")
+
+    shop.world.handle(c.TaintPartitions(uuids=(c_uuid,), reason=f"{VERIFIES}an-instance-of-the-base"))
+
+    assert shop.world.queries.instances.second_builds(["c"]) == []
 
 
 def test_the_next_sample_compares_with_its_own_earlier_instance(shop: Shop) -> None:

@@ -12,6 +12,10 @@ from databuild_dagster.features.tables.awaited import MAX_SECONDS
 from databuild_dagster.features.tables.live_files import Touches
 from databuild_dagster.features.tables.publisher import Published, follow
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.decide.delegations import BY_DAGSTER_RUN, BY_REQUEST
+from databuild_dagster.model.events import Erasure
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.rows import VERIFIES
 from tests.support.published import DAYS, ICEBERG, PublishedWorld
 from tests.support.table_readers import keeps_rows, newest_snapshot, snapshots
 
@@ -106,6 +110,55 @@ def test_rows_that_a_person_called_wrong_leave_at_once_also_during_a_request(wor
     world.request(FIRST, SECOND)
     assert world.look() is None
     world.handle(c.TaintPartitions(uuids=(seen,), reason="the till was broken"))
+
+    world.look()
+
+    assert world.n_files == 0
+
+
+@pytest.mark.parametrize("reason", [f"{BY_DAGSTER_RUN} 0f3a", f"{VERIFIES}0f3a"])
+def test_builds_of_dagster_and_second_builds_are_awaited_too(world: KeepingWorld, reason: str) -> None:
+    seen = world.canonical(world.ref(FIRST)).uuid
+    world.handle(c.TaintPartitions(uuids=(seen,), reason=reason))
+
+    assert world.look() is None
+
+    world.start(world.ref(FIRST))
+    world.finish(FIRST)
+    world.look()
+    assert keeps_rows(world, newest_snapshot(world))
+
+
+def test_a_request_whose_build_is_tried_again_is_awaited(world: KeepingWorld) -> None:
+    world.request(FIRST)
+
+    world.fail(world.ref(FIRST), kind="transient")
+
+    assert world.look() is None
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        c.TaintPartitions(refs=(Ref(f"sales@{FIRST}"),), reason=f"{BY_REQUEST} by Bob; the till was broken"),
+        c.TaintPartitions(refs=(Ref(f"sales@{FIRST}"),), reason="the till was broken", downstream=True),
+    ],
+    ids=["its reason begins as that of a request", "with what was made of it"],
+)
+def test_a_taint_of_a_person_is_no_request(world: KeepingWorld, taint: c.TaintPartitions) -> None:
+    world.handle(taint)
+
+    world.look()
+
+    assert world.n_files == 1
+
+
+def test_erased_rows_leave_at_once_also_during_a_request(world: KeepingWorld) -> None:
+    seen = world.canonical(world.ref(FIRST)).uuid
+    world.request(FIRST, SECOND)
+    world.handle(
+        c.RemoveManifests(uuids=(seen,), reason="erased", erasure=Erasure(where_sha256="0f3a", reason="a request"))
+    )
 
     world.look()
 
