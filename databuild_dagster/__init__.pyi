@@ -16,6 +16,7 @@ from databuild_dagster.bindings.local.building import BuildFailed as BuildFailed
 from databuild_dagster.bindings.local.building import BuildResult as BuildResult
 from databuild_dagster.bindings.local.building import BuildTimedOut as BuildTimedOut
 from databuild_dagster.bindings.local.result import Answer as Answer
+from databuild_dagster.bindings.local.second_builds import NotDeterministic as NotDeterministic
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator as DatabuildRunCoordinator
 from databuild_dagster.bindings.orchestration.wanting import want_schedule as want_schedule
 from databuild_dagster.bindings.orchestration.wanting import want_sensor as want_sensor

@@ -55,6 +55,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "BuildInterrupted",
         "BuildFailed",
         "BuildTimedOut",
+        "NotDeterministic",
         "want",
         "plan",
         "explain",

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from databuild_dagster.bindings.local.building import BuildResult, Workshop, build_refs
 from databuild_dagster.bindings.local.interrupts import Stopped, interrupts_restored
+from databuild_dagster.bindings.local.second_builds import checked_sample
 from databuild_dagster.bindings.local.tally import Tally
 from databuild_dagster.calls.place import Refs, opened
 from databuild_dagster.calls.progress import BuildProgress, SparkJobs
 from databuild_dagster.calls.streams import say, screen, warn
+from databuild_dagster.engine.ports import Sample
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import Ref
@@ -56,6 +58,7 @@ def build(
     only: str | Iterable[str] = (),
     rebuild: bool = False,
     fresh: bool = False,
+    verify: float | None = None,
     downstream: bool = False,
     retry: bool = False,
     fail_fast: bool = False,
@@ -87,6 +90,7 @@ def build(
         raise InvalidRequest(what="timeout_seconds", value=timeout_seconds, why="give seconds above 0")
     if at_once != "auto" and at_once < 1:
         raise InvalidRequest(what="at_once", value=at_once, why="at least one launch runs at a time")
+    sample = checked_sample(verify, fresh=fresh, rebuild=rebuild or downstream)
     from databuild_dagster.bindings.local.locations import deployed, locations_of
     from databuild_dagster.bindings.orchestration.inprocess import forbid_runs_in_threads
 
@@ -105,6 +109,7 @@ def build(
                 named,
                 _on_screen if progress else nullcontext,
                 says=lambda _: None,
+                sample=sample,
                 timeout_seconds=timeout_seconds,
                 retry=retry,
                 priority=priority,
@@ -144,6 +149,7 @@ def build_named(
     timeout_seconds: float | None,
     retry: bool,
     keep_want: bool,
+    sample: Sample | None = None,
     spark: SparkJobs | None = None,
     says: Callable[[str], None] = say,
     **wanted: Any,
@@ -154,5 +160,11 @@ def build_named(
     command = CreateWants(wants=tuple((ref,) for ref in refs), **wanted)
     with shown(progress):
         return build_refs(
-            workshop, command, progress=progress, timeout_seconds=timeout_seconds, retry=retry, keep_want=keep_want
+            workshop,
+            command,
+            progress=progress,
+            timeout_seconds=timeout_seconds,
+            retry=retry,
+            keep_want=keep_want,
+            sample=sample,
         )

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from databuild_dagster.bindings.local.building import MAX_NAMED, BuildResult, NotLive, Workshop
 from databuild_dagster.bindings.local.load_note import LoadWatch
+from databuild_dagster.bindings.local.second_builds import ComparedBuild, checked_sample
 from databuild_dagster.bindings.registry.selections import refs_of_names
 from databuild_dagster.calls.build import build_named, built_from
 from databuild_dagster.calls.progress import SparkJobs
@@ -58,6 +59,13 @@ class _AtOnce(click.IntRange):
 @selection
 @asked(CreateWants, "comment", "priority", "rebuild", "fresh", "fail_fast")
 @click.option(
+    "--verify",
+    type=float,
+    default=None,
+    metavar="FRACTION",
+    help="Build FRACTION of what --fresh returns, and compare rows.",
+)
+@click.option(
     "--downstream", is_flag=True, help="Rebuild what was built from earlier instances of REFS, in place of REFS."
 )
 @click.option(
@@ -84,6 +92,7 @@ class _AtOnce(click.IntRange):
 def build(
     selection: Selection,
     wanted: dict[str, Any],
+    verify: float | None,
     downstream: bool,
     timeout: float | None,
     at_once: int | None,
@@ -101,6 +110,7 @@ def build(
     the output of this command, and not on the pages of their Dagster runs.
     On a terminal, the output of Dagster, Spark and the assets is in the file logs/build-TIME.log of the Dagster home.
     """
+    sample = checked_sample(verify, fresh=wanted["fresh"], rebuild=wanted["rebuild"] or downstream)
     home = home_to_write()
     with _printing_apart(home) as log, ExitStack() as display:
 
@@ -113,6 +123,7 @@ def build(
                 workshop,
                 refs,
                 lambda progress: progress.shown(screen(), is_alone=log is not None),
+                sample=sample,
                 spark=spark,
                 timeout_seconds=timeout,
                 retry=retry,
@@ -140,7 +151,7 @@ def build(
         _summarize(built, refs, log, keep_want=keep_want)
     if built.interrupted:
         raise Exit(INTERRUPTED)
-    if built.not_live or built.timed_out is not None:
+    if built.not_live or built.timed_out is not None or built.not_deterministic:
         raise Exit(FAILED)
 
 
@@ -238,11 +249,13 @@ class ShownBuild(msgspec.Struct, frozen=True):
     interrupted: bool
     left_to_orchestrator: int
     waits_for: list[ShownWait]
-    #: After --timeout alone.
+    verified: Sequence[ComparedBuild] | UnsetType = UNSET
+    #: After --timeout, or of the first ref that --verify found to have other rows.
     error: dict[str, str] | UnsetType = UNSET
 
 
 def _shape(built: BuildResult) -> ShownBuild:
+    errors = [*([] if built.timed_out is None else [built.timed_out]), *built.not_deterministic]
     return extended(
         ShownBuild,
         built,
@@ -251,7 +264,8 @@ def _shape(built: BuildResult) -> ShownBuild:
         seconds=round(built.seconds, 3),
         assets=[{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in built.assets],
         waits_for=[extended(ShownWait, run, process=process_of(run)) for run in built.waits_for],
-        **({} if built.timed_out is None else {"error": error_as_json(built.timed_out)}),
+        verified=UNSET if built.verified is None else built.verified,
+        **({"error": error_as_json(errors[0])} if errors else {}),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import RunSuccess
@@ -115,6 +116,19 @@ class Provided(NamedTuple):
     why_built: Mapping[Ref, str]
     #: For a plan: refs, or inputs of their builds, that would be live without a build, and why.
     reused: Mapping[Ref, str] = MappingProxyType({})
+
+
+@dataclass
+class Sample:
+    """The part of refs, 0 to 1, of which a build makes a second instance where an earlier one could come back (rule 4.9)."""
+
+    part: float
+    #: A second build of the request is recorded.
+    is_met: bool = False
+
+
+#: The sample of the build that this thread does.
+sample_of_build: Final[ContextVar[Sample | None]] = ContextVar("sample_of_build", default=None)
 
 
 class Provider(Protocol):

@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Sequence
 
+from msgspec.structs import replace
+
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.ports import Provided
+from databuild_dagster.engine.ports import Provided, sample_of_build
 from databuild_dagster.engine.registering import Definitions, unmoved_since
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.commands import Returnable, ReturnInstances
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.returning import is_deterministic
-from databuild_dagster.model.events import InstancesReturned, Return
+from databuild_dagster.model.events import InstancesReturned, Return, TaintCreated
 from databuild_dagster.model.plan import MAX_PLANNED_REFS
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
@@ -28,12 +30,17 @@ def provide(
     """
     known = engine.queries.datasets.all().values() if specs is None and refs else specs or ()
     asked = _returnable(engine, refs, is_plan=is_plan) if any(map(is_deterministic, known)) else []
+    sample = None if is_plan else sample_of_build.get()
     returned: list[Return] = []
     for start in range(0, len(asked), MAX_REFS):
         command = ReturnInstances(refs=tuple(asked[start : start + MAX_REFS]))
+        if sample is not None:
+            command = replace(command, verify=sample.part, at_least_one=not sample.is_met)
         outcome = engine.preview(command).outcome if is_plan else engine.handle(command, actor=this_user())
         facts = [event.fact for event in outcome.events]
         returned += [one for fact in facts if isinstance(fact, InstancesReturned) for one in fact.returns]
+        if sample is not None and any(isinstance(fact, TaintCreated) for fact in facts):
+            sample.is_met = True
     if not is_plan or not returned:
         return Provided([one.ref for one in returned], {})
     uuids = {derive_partition_uuid(one.job_run_id, one.ref): one.ref for one in returned}

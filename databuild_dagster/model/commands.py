@@ -405,10 +405,14 @@ class Returnable(msgspec.Struct, frozen=True):
 class ReturnInstances(Command, frozen=True, kw_only=True):
     """Make earlier instances canonical, where a build would make the same of the present code and inputs (rule 4.9).
 
-    A ref without such an instance is left out.
+    A ref without such an instance is left out. A sample of the other refs is set aside for a second build.
     """
 
     refs: tuple[Returnable, ...]
+    #: The part of the refs that is the sample, 0 to 1.
+    verify: float = 0.0
+    #: The sample has a ref, whatever its part is.
+    at_least_one: bool = False
 
 
 class PromoteInstances(Command, frozen=True, kw_only=True):

@@ -240,12 +240,15 @@ class EnvironmentMoved(Refused):
 class PromotionRefused(Refused):
     """The base takes no instance of the environment {environment}: {why}."""
 
-    hint = "`databuild env promote {environment} --dry-run` lists every cause."
+    hint = "`databuild env promote --dry-run {typed}` lists every cause."
 
-    def __init__(self, *, environment: str, causes: Sequence[tuple[str, str]], why: str = "") -> None:
-        """`causes` are refs, each with a cause."""
+    def __init__(
+        self, *, environment: str, causes: Sequence[tuple[str, str]], why: str = "", typed: Sequence[str] = ()
+    ) -> None:
+        """`causes` are refs, each with a cause; `typed` the environment and what was named of it."""
         named = few_of([f"{ref}: {cause}" for ref, cause in causes])
-        super().__init__(environment=environment, causes=tuple(causes), why=why or named)
+        typed = tuple(typed) or (environment,)
+        super().__init__(environment=environment, causes=tuple(causes), why=why or named, typed=typed)
 
 
 class AlreadyStarted(Refused):

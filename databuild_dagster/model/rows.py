@@ -28,6 +28,8 @@ NEVER = float("inf")
 BORROWED = "borrowed"
 #: The owner of a launch whose job runs are those of an environment begins so (rule 16.10).
 OF_ENVIRONMENT = "environment "
+#: The reason of the taint for which a ref is built a second time begins so; the uuid of its earlier instance follows (rule 4.9).
+VERIFIES = "--verify compares a second build with instance "
 
 
 class DatasetRow(msgspec.Struct, gc=False):

@@ -50,7 +50,8 @@ class _Typed(dict[str, Any]):
     """Facts, each as a command has it."""
 
     def __getitem__(self, name: str) -> str:
-        return typed(super().__getitem__(name))
+        fact = super().__getitem__(name)
+        return typed(*(fact if isinstance(fact, tuple) else (fact,)))
 
 
 def filled(template: str, facts: Mapping[str, Any]) -> str:

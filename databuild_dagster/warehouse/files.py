@@ -73,6 +73,16 @@ def keep_no_freed_memory() -> None:
     pa.set_memory_pool(pa.system_memory_pool())
 
 
+def return_freed_memory() -> None:
+    """Give the system back what this process freed, such as the rows of an asset's function that now are in a frame.
+
+    Takes less than 1 ms if there is nothing.
+    """
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
 def table_schema(schema: pa.Schema) -> TableSchema:
     """A file's columns, in Spark's words if Spark wrote the file."""
     spark = (schema.metadata or {}).get(formats.SPARK_SCHEMA_KEY)

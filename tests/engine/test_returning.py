@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec.structs import replace
 
 from databuild_dagster.engine import returning
+from databuild_dagster.engine.ports import Sample, sample_of_build
 from databuild_dagster.engine.returning import provide
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
@@ -68,6 +69,15 @@ def here(world: World) -> Orchestrator:
     return Orchestrator(world, providers=[provide])
 
 
+@pytest.fixture
+def sample() -> Iterator[Sample]:
+    """No instance has such a small place in a sample."""
+    sample = Sample(1e-9)
+    token = sample_of_build.set(sample)
+    yield sample
+    sample_of_build.reset(token)
+
+
 def test_a_tick_takes_a_chain_back_and_launches_nothing(world: World, here: Orchestrator) -> None:
     first = [world.uuid(ref) for ref in ("sums", "report")]
     edit(world, "2", "sums", "report", build=True)
@@ -90,6 +100,29 @@ def test_a_plan_names_what_would_come_back_and_records_nothing(world: World) -> 
     assert sorted(found.reused) == ["report", "sums"]
     assert all(why.endswith(", whose code and inputs are equal") for why in found.reused.values())
     assert (list(found.live), world.seq) == ([], before)
+
+
+def test_a_tick_of_a_build_with_a_sample_launches_one_ref_and_takes_the_others_back(
+    world: World, here: Orchestrator, sample: Sample
+) -> None:
+    edit(world, "2", "sums", "report", build=True)
+    edit(world, "1", "sums", "report")
+    assert sorted(provide(world.engine, [Ref("report")], is_plan=True).reused) == ["report", "sums"]
+
+    here.tick()
+    here.tick()
+
+    assert world.states("sums", "report") == [LIVE, InstanceState.BUILDING]
+    assert sample.is_met
+    assert [build.ref for build in world.queries.instances.second_builds([Ref("sums"), Ref("report")])] == ["report"]
+
+
+def test_a_sample_that_has_a_ref_already_needs_no_further_one(world: World, sample: Sample) -> None:
+    sample.is_met = True
+    edit(world, "2", "sums", build=True)
+    edit(world, "1", "sums")
+
+    assert list(provide(world.engine, [Ref("sums")]).live) == ["sums"]
 
 
 def test_a_ref_that_was_never_set_aside_by_code_costs_no_command(world: World) -> None:

@@ -75,6 +75,8 @@ PAGES_ESCAPED = "tests/web/test_pages.py"
 PLAIN_COPIES = "tests/spark/test_plain_copies.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
+AWAITED = "tests/features/tables/test_awaited.py"
+EQUAL_ROWS = "tests/features/tables/test_publisher_equal_rows.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
 RECEIPTS = "tests/features/tables/test_receipts.py"
 PAUSES = "tests/model/decide/test_datasets_pauses.py"
@@ -743,6 +745,14 @@ GUARDS = (
         (RETURNING,),
     ),
     Guard(
+        "an instance of the sample of --verify comes back all the same",
+        "4.9",
+        "model/decide/returning.py",
+        "if ref not in sample}",
+        "if ref}",
+        (RETURNING,),
+    ),
+    Guard(
         "an instance comes back although a person tainted what took its place",
         "4.9",
         "model/decide/returning.py",
@@ -1218,8 +1228,8 @@ GUARDS = (
         "a command of a hint has a name without quotation marks",
         "2.7",
         "model/wording.py",
-        "return typed(super().__getitem__(name))",
-        "return str(super().__getitem__(name))",
+        "return typed(*(fact if isinstance(fact, tuple) else (fact,)))",
+        "return str(fact)",
         (TYPED_BACK,),
     ),
     Guard(
@@ -1853,6 +1863,38 @@ GUARDS = (
         "        if end >= since * 1000 or snapshot.snapshot_id in named\n",
         "        if end >= since * 1000\n",
         (f"{RECEIPTS}::test_gc_keeps_a_tagged_snapshot_and_its_data",),
+    ),
+    Guard(
+        "rows that a person called wrong stay in a table until their build ends",
+        "10.10",
+        "features/tables/awaited.py",
+        "        if refs and (not is_request or now - event.at > MAX_SECONDS):\n",
+        "        if refs and now - event.at > MAX_SECONDS:\n",
+        (f"{AWAITED}::test_rows_that_a_person_called_wrong_await_no_request_of_others",),
+    ),
+    Guard(
+        "rows that the table lacked come by a snapshot without a change of rows",
+        "10.10",
+        "features/tables/port.py",
+        "        return {partition for partition in self.equal if n_more[partition] == 0}\n",
+        "        return set(self.equal)\n",
+        (f"{EQUAL_ROWS}::test_rows_that_the_table_lacked_because_their_key_was_gone_are_new",),
+    ),
+    Guard(
+        "rows that two erasures have left of equal rows count as equal",
+        "10.11",
+        "features/tables/live_files.py",
+        "first_with_rows(uuids, with_erased=False)",
+        "first_with_rows(uuids, with_erased=True)",
+        (f"{EQUAL_ROWS}::test_what_two_erasures_left_of_equal_rows_is_an_ordinary_snapshot",),
+    ),
+    Guard(
+        "a snapshot with other rows in a partition says that it has the rows of before",
+        "10.10",
+        "features/tables/iceberg.py",
+        "        change.keeps_rows = all(partition in equal",
+        "        change.keeps_rows = any(partition in equal",
+        (f"{EQUAL_ROWS}::test_an_iceberg_snapshot_with_other_rows_in_one_partition_is_an_overwrite",),
     ),
     Guard(
         "a tainted instance stays in each table",

@@ -530,12 +530,19 @@ class Step:
             self._report(c.CancelJobRuns(job_run_ids=(job_run_id,), reason="interrupted", keep_wants=True))
         else:
             outputs = tuple(
-                OutputFact(ref=ref, inputs=read[ref], code_version=self._code_version, manifest=MANIFEST)
+                OutputFact(
+                    ref=ref, inputs=read[ref], code_version=self._code_version, manifest=self._rows(job_run_id, ref)
+                )
                 for ref in refs
             )
             success = me.world.written[job_run_id] = RunSuccess(job_run_id, outputs)
             me.world.scheduler.step("after it wrote its data")
             self._report(c.SucceedJobRuns(runs=(success,)))
+
+    def _rows(self, job_run_id: str, ref: str) -> ManifestFact:
+        """Often the rows of the last build, and sometimes without a hash (rule 4.8); with a random number of its own."""
+        rng = random.Random(f"rows {self.me.world.scenario.seed} {job_run_id} {ref}")
+        return msgspec.structs.replace(MANIFEST, content_hash=rng.choice(["x:1", "x:1", "x:1", "x:2", None]))
 
     def _report(self, command: c.Command) -> None:
         """What the engine does not take any more never happened; but an adoption counts as done."""

@@ -272,6 +272,7 @@ def _scenario_of(seed: int) -> Scenario:
     )
     adopts = rng.random() < 0.7
     deeds += _operations(len(deeds), random.Random(f"operations {seed}"))
+    deeds += _of_equal_rows(len(deeds), seed)
     made = Scenario(seed, datasets, hidden, rng.choice([1, 2, 2, 3]), deeds, trouble, mishaps, adopts)
     if not made.landed:
         return made
@@ -292,6 +293,15 @@ def _operations(first: int, rng: random.Random) -> tuple[Deed, ...]:
     if rng.random() < 0.6:
         return ()
     kinds = [rng.choice(OPERATORS) for _ in range(rng.randint(1, 4))]
+    return tuple(Deed(first + at, what, rng.uniform(0, 0.8 * STORM_SECONDS)) for at, what in enumerate(kinds))
+
+
+def _of_equal_rows(first: int, seed: int) -> tuple[Deed, ...]:
+    """In one storm of nine, people taint and go back while much is built again with equal rows (rules 4.8, 7)."""
+    if seed % 9 != 2:
+        return ()
+    rng = random.Random(f"equal rows {seed}")
+    kinds = [*["want several"] * 2, *["want a rebuild"] * 3, *["taint downstream"] * 5, "untaint", "revert"]
     return tuple(Deed(first + at, what, rng.uniform(0, 0.8 * STORM_SECONDS)) for at, what in enumerate(kinds))
 
 

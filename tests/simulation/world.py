@@ -45,6 +45,7 @@ from .onlooker import Onlooker
 from .processes import Broken, Crashed, Process, Scheduler, Turns
 from .scenario import AWAY, STORM_SECONDS, Scenario
 from .stepped import Deck, SteppedEngine
+from .tainted import Tainted
 from .truth import Answers
 from .wording import happened, said
 
@@ -115,6 +116,7 @@ class World:
         #: Complete manifests, by the job run that wrote them.
         self.written: dict[str, RunSuccess] = {}
         self.onlooker = Onlooker(self.written)
+        self._tainted = Tainted()
         self.lock = Turns(self.scheduler)
         self.queries = Queries(deck.onlooker)
         #: Every outcome that a caller heard of.
@@ -236,10 +238,12 @@ class World:
             self.onlooker.see_refs(event)
             self.scheduler.tell(happened(event, self.refs_of_job_run))
         self.onlooker.see(events)
+        self._tainted.see(events)
         self.deck.fold_on(events)
         self._n_commits += 1
         if self.is_damaged:
             return
+        self._tainted.look(self.queries.canonical.of(self.refs))
         if self._n_commits % COMMITS_PER_LOOK == 0:
             self.check_invariants()
         if self._n_commits % COMMITS_PER_QUESTION == 0:
@@ -328,7 +332,9 @@ class World:
         sources = [spec for spec in self.catalog.datasets.values() if spec.kind is DatasetKind.SOURCE]
         refs = [ref for spec in sources for ref in self.catalog.refs_of(spec)]
         for ref, canonical in self.queries.canonical.of(refs).items():
-            if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in (None, canonical.origin):
+            # After a revert, the last that came is no longer canonical, and it is news to nobody.
+            known = {None, *(instance.origin for instance in self.queries.instances.history(ref))}
+            if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in known:
                 self.foreign.materialize(ref, f"came at {self.scheduler.now - NOON:.0f} s")
         for ref, canonical in self.queries.canonical.of(self.scenario.landed).items():
             supply(self.landing, ref, canonical, f"{self.scheduler.now - NOON:.0f} s")
@@ -381,8 +387,16 @@ class World:
                     raise Broken("lost work", f"{name}: what {token} wrote of {partition} is gone")
 
     def _unfired(self) -> list[tuple[str, str]]:
-        """(arc, source instance) of what became live and has not woken who subscribes to it (rule 10.5)."""
-        published = [item for event in self.onlooker.log for item in published_by(event)]
+        """(arc, source instance) of what became live and has not woken who subscribes to it (rule 10.5).
+
+        Equal rows wake only lots that have none yet (rule 4.8).
+        """
+        published = [
+            item
+            for event in self.onlooker.log
+            for item in published_by(event)
+            if not self._tainted.has_rows_of_before(item.uuid)
+        ]
         found = []
         for spec in self.scenario.datasets:
             registered = self.catalog.datasets.get(spec.asset)

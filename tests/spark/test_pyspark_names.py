@@ -93,6 +93,17 @@ def test_a_client_of_sail_sends_the_same_rows_compressed(sail: Any, n_rows: int)
     assert n_rows < 2 or frame._plan.to_proto(sail.client).ByteSize() < rows.nbytes / 4
 
 
+def test_a_frame_of_a_client_of_sail_does_not_keep_the_table(sail: Any) -> None:
+    names.compress_rows(sail)
+    held = pa.total_allocated_bytes()
+
+    frame = sail.createDataFrame(pa.table({"word": ["x" * 200] * 50_000}))
+
+    assert pa.total_allocated_bytes() - held < 1_000_000
+    assert names.has_few_rows_of_ours(frame)
+    assert [frame.count(), frame.count()] == [50_000, 50_000]
+
+
 class SessionOfTomorrow:
     """A client's session without one of the names."""
 

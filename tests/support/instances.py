@@ -8,6 +8,7 @@ from typing import Any
 
 from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.refs import AnyRef, Ref, asset_of, derive_partition_uuid, parse_ref
+from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.spark.staging import Known, publish, stage_instance, staging
 from databuild_dagster.warehouse.files import OutsideFile
@@ -34,6 +35,17 @@ def write_instance(
     with staging(warehouse, uuid) as folder:
         staged = stage_instance(frame, folder, ref=named, coalesce=coalesce, file_format=file_format, known=known)
         return publish(staged, warehouse, ref=named, uuid=uuid, job_run=job_run, inputs=inputs or {}, **facts)
+
+
+def written_by_engine(frame: Any, warehouse: Warehouse, ref: Ref) -> Manifest:
+    """A frame of an engine that writes in place, as Sail does, is written by it; any other is staged."""
+    session, job_run = getattr(frame, "sparkSession", None), new_id()
+    uuid = derive_partition_uuid(job_run, ref)
+    reach = None if session is None else in_place(session, warehouse)
+    if reach is None:
+        return write_instance(frame, warehouse, ref=ref, uuid=uuid, job_run=job_run)
+    staged = stage_instance(frame, warehouse.new_attempt_dir(ref, job_run), ref=ref, reach=reach)
+    return publish(staged, warehouse, ref=ref, inputs={}, uuid=uuid, job_run=job_run)
 
 
 def landed_manifest(

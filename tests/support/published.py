@@ -21,7 +21,14 @@ from databuild_dagster.model.datasets import DatasetSpec, PartitionColumn, Parti
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import FileEntry, UriType, manifest_fact, write_manifest
+from databuild_dagster.warehouse.manifest import (
+    FileEntry,
+    UriType,
+    file_paths,
+    manifest_fact,
+    read_manifest,
+    write_manifest,
+)
 from tests.support.catalog import dataset
 from tests.support.parquet_rows import Rows, as_table, make_manifest, written_fact
 from tests.support.world import World
@@ -70,6 +77,20 @@ class PublishedWorld(World):
         written = written_fact(self.warehouse, ref, self.job_run(ref), *parts)
         manifest = msgspec.structs.replace(written, content_hash=content_hash)
         return self.succeed(ref, inputs=map(self.ref, inputs), manifest=manifest)
+
+    def rows_of(self, key: str) -> pa.Table:
+        """The rows of the instance that readers see."""
+        uuid = self.canonical(self.ref(key)).uuid
+        files = file_paths(self.warehouse, read_manifest(self.warehouse, self.asset, uuid))
+        return pa.concat_tables([pq.read_table(file) for file in files]) if files else pa.table({})
+
+    def compact(self, key: str, *parts: Rows, erased: bool = False) -> str:
+        """Replace the files of the instance that readers see by files with its rows, or with what an erasure left; the uuid."""
+        ref, job_run = self.ref(key), self.ids()
+        seen = self.canonical(ref).uuid
+        manifest = written_fact(self.warehouse, ref, job_run, *parts)
+        self.handle(c.ReplaceFiles(ref=ref, uuid=seen, job_run_id=job_run, manifest=manifest, erased=erased))
+        return derive_partition_uuid(job_run, ref)
 
     def fail_after_writing(self, key: str, *parts: Rows) -> None:
         """An attempt that leaves its files."""

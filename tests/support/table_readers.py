@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterable
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,6 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Operation
 
 from databuild_dagster import table as read_all
 from databuild_dagster.data.read_plan import NothingLive
@@ -61,6 +64,20 @@ def snapshots(world: PublishedWorld) -> dict[int, int]:
         }
     history = DeltaTable(world.warehouse.dataset_dir(world.asset)).history()
     return {found["version"]: found["databuild"]["seq"] for found in history}
+
+
+def keeps_rows(world: PublishedWorld, snapshot: int) -> bool:
+    """Whether a snapshot says that it has the rows of the snapshot before."""
+    if world.spec.table.format is TableFormat.ICEBERG:
+        return iceberg_table(world).snapshot_by_id(snapshot).summary.operation is Operation.REPLACE
+    return not any(moved["dataChange"] for moved in moved_files(world, snapshot))
+
+
+def moved_files(world: PublishedWorld, version: int) -> list[dict[str, Any]]:
+    """The files that a version of a Delta table adds and removes."""
+    log = Path(world.warehouse.dataset_dir(world.asset), "_delta_log", f"{version:020}.json")
+    actions = map(json.loads, log.read_text().splitlines())
+    return [moved for action in actions for moved in (action.get("add"), action.get("remove")) if moved is not None]
 
 
 def rows_by_reader(world: PublishedWorld, snapshot: int) -> dict[str, list[Row]]:

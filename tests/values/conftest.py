@@ -13,8 +13,9 @@ from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
 
-#: Published tables are readers, too.
-collect_ignore = [] if find_spec("databuild_dagster.features.tables") else ["test_matrix.py"]
+#: Published tables are readers, too, and each instance has a content hash.
+NEEDED = ("tables", "same_data")
+collect_ignore = [] if all(find_spec(f"databuild_dagster.features.{name}") for name in NEEDED) else ["test_matrix.py"]
 
 
 @pytest.fixture(scope="session")

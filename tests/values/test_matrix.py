@@ -18,21 +18,19 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from databuild_dagster.engine.holders import new_id
+from databuild_dagster.features.same_data.written_rows import hash_of_written
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import Arrival
-from databuild_dagster.model.refs import derive_partition_uuid, parse_ref
+from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.spark.frames import filter_in, filtered, read_arrow, read_instances
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
-from databuild_dagster.spark.reach import in_place
-from databuild_dagster.spark.staging import publish, stage_instance
 from databuild_dagster.warehouse.files import describe_each, find_files
 from databuild_dagster.warehouse.filters import parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, manifest_fact, write_manifest
-from tests.support.instances import landed_manifest, write_instance
+from tests.support.instances import landed_manifest, written_by_engine
 from tests.support.published import PublishedWorld
 from tests.support.table_readers import iceberg_table
 from tests.values.columns import columns, loose, of_pandas, plain
@@ -52,16 +50,6 @@ TABLES = (
 APART = {("JVM", "Sail")}
 
 Write = Callable[[pa.Table, Warehouse, Path, dict[str, Any]], Manifest]
-
-
-def _instance(frame: Any, warehouse: Warehouse) -> Manifest:
-    session, job_run = getattr(frame, "sparkSession", None), new_id()
-    facts = {"uuid": derive_partition_uuid(job_run, REF), "job_run": job_run}
-    reach = None if session is None else in_place(session, warehouse)
-    if reach is None:
-        return write_instance(frame, warehouse, ref=REF, **facts)
-    place = warehouse.new_attempt_dir(REF, facts["job_run"])
-    return publish(stage_instance(frame, place, ref=REF, reach=reach), warehouse, ref=REF, inputs={}, **facts)
 
 
 def _landed(path: Path) -> Manifest:
@@ -88,7 +76,7 @@ def _by_spark(engine: str) -> Write:
             frame.toArrow()
             return frame
 
-        return _instance(_by(made), warehouse)
+        return written_by_engine(_by(made), warehouse, REF)
 
     return write
 
@@ -103,12 +91,14 @@ def _file_by(written: Callable[[pa.Table, Path], Any]) -> Write:
 
 
 WRITERS: dict[str, Write] = {
-    "Arrow": lambda table, warehouse, folder, sessions: _instance(table, warehouse),
-    "pandas": lambda table, warehouse, folder, sessions: _instance(_by(table.to_pandas), warehouse),
-    "pandas of Arrow types": lambda table, warehouse, folder, sessions: _instance(
-        _by(lambda: table.to_pandas(types_mapper=pd.ArrowDtype)), warehouse
+    "Arrow": lambda table, warehouse, folder, sessions: written_by_engine(table, warehouse, REF),
+    "pandas": lambda table, warehouse, folder, sessions: written_by_engine(_by(table.to_pandas), warehouse, REF),
+    "pandas of Arrow types": lambda table, warehouse, folder, sessions: written_by_engine(
+        _by(lambda: table.to_pandas(types_mapper=pd.ArrowDtype)), warehouse, REF
     ),
-    "Polars": lambda table, warehouse, folder, sessions: _instance(_by(lambda: pl.from_arrow(table)), warehouse),
+    "Polars": lambda table, warehouse, folder, sessions: written_by_engine(
+        _by(lambda: pl.from_arrow(table)), warehouse, REF
+    ),
     "JVM": _by_spark("JVM"),
     "Sail": _by_spark("Sail"),
     "file of Arrow": _file_by(pq.write_table),
@@ -200,6 +190,8 @@ def test_a_value_is_what_was_written_or_is_refused(
     except (Refused, NotItsType):
         return
     expected = expected_of(writer, table)
+    if "file" not in writer:
+        assert hash_of_written(warehouse, manifest) is not None
 
     found = {name: read(warehouse, manifest) for name, read in readers(sessions).items() if (writer, name) not in APART}
     if published_as is not None:

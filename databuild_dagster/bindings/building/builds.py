@@ -30,6 +30,7 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, ColumnsAlike, SchemaChanged
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine
 from databuild_dagster.spark.staging import staging
+from databuild_dagster.warehouse.files import return_freed_memory
 from databuild_dagster.warehouse.filters import BadFilter
 from databuild_dagster.warehouse.manifest import manifest_fact
 from databuild_dagster.warehouse.storage import protocol_of
@@ -181,6 +182,7 @@ class Builder:
                     self.stops.raise_if_all(call)
                     answer = unwrapped(self._body.function(**arguments), self._tools.job, context)
                     self.stops.raise_if_all(call)
+                    return_freed_memory()
                     for asset, result in self._outputs.by_asset(answer, call).items():
                         self._outputs.stage(call, asset, result, os.path.join(folder, f"output-{len(call.staged)}"))
                         self.stops.raise_if_all(call)

@@ -20,10 +20,17 @@ import msgspec
 
 from databuild_dagster.bindings.local.interrupts import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.bindings.local.result import Result, Screen
+from databuild_dagster.bindings.local.second_builds import (
+    ComparedBuild,
+    NotDeterministic,
+    compared_builds,
+    verified_in_words,
+)
 from databuild_dagster.bindings.local.tally import Tally
 from databuild_dagster.data.environment import environment_of_store
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
+from databuild_dagster.engine.ports import Sample, sample_of_build
 from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
@@ -308,15 +315,27 @@ class BuildResult(Result):
     failed_first: Sequence[FirstFailure]
     #: What to do about the refs that are not live.
     hints: Sequence[str]
+    #: The second builds that stand of these refs (rule 4.9); None without `verify`, and if the build was cut short.
+    verified: Sequence[ComparedBuild] | None = None
 
     def check(self) -> BuildResult:
-        """The result itself if all refs are live. Raises `BuildTimedOut`, `BuildFailed`."""
+        """The result itself if all refs are live, and no second build has other rows.
+
+        Raises `BuildTimedOut`, `BuildFailed`, `NotDeterministic`.
+        """
         if self.timed_out is not None:
             raise self.timed_out
         if self.not_live:
             first = self.not_live[0]
             raise BuildFailed(refs=few_of([ref.ref for ref in self.not_live]), why=first.why, ref=first.ref)
+        for error in self.not_deterministic:
+            raise error
         return self
+
+    @property
+    def not_deterministic(self) -> list[NotDeterministic]:
+        """An error for each second build that has other rows than the first."""
+        return [build.error for build in self.verified or () if build.outcome == "different"]
 
     @property
     def sentence(self) -> str:
@@ -334,6 +353,8 @@ class BuildResult(Result):
             doing += f" {counted(self.equal, 'ref')} got equal rows again, which {follows}."
         if self.returned:
             doing += f" {counted(self.returned, 'ref')} got an earlier instance back, whose code and inputs are equal."
+        if self.verified is not None:
+            doing += verified_in_words(self.verified, n_returned=self.returned)
         if self.canceled:
             doing += f" {counted(self.canceled, 'job run')} canceled."
         if self.left_to_orchestrator:
@@ -346,8 +367,12 @@ class BuildResult(Result):
             state = ref.state.in_words if ref.state else "missing"
             alike.setdefault((asset_of(ref.ref), state, cause_of(ref.why, ref.ref)), []).append(ref)
         rows = [(few_of([ref.ref for ref in refs], 1), state, refs[0].why) for (_, state, _), refs in alike.items()]
-        late = [] if self.timed_out is None else [f"{self.timed_out.message} {self.timed_out.advice}"]
-        return Screen(self.sentence, ("ref", "state", "why"), rows, (*self.hints, *late))
+        late = [] if self.timed_out is None else [self.timed_out]
+        wrong = self.not_deterministic
+        errors = [f"{error.message} {error.advice}" for error in (*late, *wrong[:MAX_NAMED])]
+        if len(wrong) > MAX_NAMED:
+            errors.append(f"{counted(len(wrong) - MAX_NAMED, 'more ref')} with other rows; `--json` names all.")
+        return Screen(self.sentence, ("ref", "state", "why"), rows, (*self.hints, *errors))
 
 
 def _in_words(done: AssetDone) -> str:
@@ -367,8 +392,10 @@ def build_refs(
     timeout_seconds: float | None = None,
     retry: bool = False,
     keep_want: bool = False,
+    sample: Sample | None = None,
 ) -> BuildResult:
     """Create wants, and work until all of them have ended, or the timeout. `keep_want`: also after an interrupt they stay open.
+    `sample`: what is built a second time in place of an earlier instance.
 
     Raises `DatabuildError` before anything is recorded, and `Stopped` afterwards.
     """
@@ -388,12 +415,25 @@ def build_refs(
         engine.handle(RetryRefs(refs=tuple(failed), reason="databuild build --retry"), actor=this_user())
     outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
+    token = sample_of_build.set(sample)
     try:
-        return _build(workshop, outcome.request_id, refs, progress, timeout_seconds, keep_want)
+        if sample is not None:
+            waiting = [build.ref for build in engine.queries.instances.second_builds(refs) if build.second is None]
+            sample.is_met = any(state not in FAILING for state in engine.queries.canonical.states(waiting).values())
+        result = _build(workshop, outcome.request_id, refs, progress, timeout_seconds, keep_want)
+        if sample is None or result.interrupted or result.timed_out is not None:
+            return result
+        try:
+            builds = compared_builds(engine.queries, dict.fromkeys((*refs, *progress.tally.states)))
+        except KeyboardInterrupt:
+            return replace(result, interrupted=True)
+        return replace(result, verified=builds)
     except Exception as error:
         workshop.launches.abandon()
         workshop.leave_duties()
         raise Stopped from error
+    finally:
+        sample_of_build.reset(token)
 
 
 def _build(

@@ -181,7 +181,7 @@ def _lanes(values: pa.Array) -> tuple[Lane, Lane]:
             return np.zeros(n, np.uint64), np.zeros(n, np.uint64)
         first, second = _lanes(_stored(values.dictionary))
         return first[indices], second[indices]
-    if pa.types.is_large_list(type):
+    if pa.types.is_map(type) or _is_list(type):
         return _of_lists(values)
     if pa.types.is_large_binary(type):
         return _of_bytes(values)
@@ -202,11 +202,6 @@ def _stored(values: pa.Array) -> pa.Array:
     type = values.type
     if isinstance(type, pa.BaseExtensionType):
         return _stored(values.storage)
-    if pa.types.is_map(type):
-        entry = pa.struct([pa.field("key", type.key_type, nullable=False), pa.field("value", type.item_type)])
-        return values.cast(pa.list_(entry)).cast(pa.large_list(entry))
-    if _is_list(type):
-        return values.cast(pa.large_list(type.value_type))
     if pa.types.is_run_end_encoded(type):
         return _stored(pc.run_end_decode(values))
     if pa.types.is_dictionary(type) and values.dictionary.null_count:
@@ -292,9 +287,20 @@ def _of_bytes(values: pa.Array) -> tuple[Lane, Lane]:
 
 
 def _of_lists(values: pa.Array) -> tuple[Lane, Lane]:
-    offsets = _offsets(values)
-    items = values.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    first, second = _sum_of_fields([("item", values.type.value_type, items)], len(items))
+    """Lists and maps, without a cast: Arrow aborts the process when it casts some lists of lists of nulls."""
+    import pyarrow as pa
+
+    type, n = values.type, len(values)
+    if pa.types.is_fixed_size_list(type):
+        offsets = np.arange(values.offset, values.offset + n + 1, dtype=np.int64) * type.list_size
+    else:
+        offsets = values.offsets.to_numpy().astype(np.int64) if n else np.zeros(1, np.int64)
+    if pa.types.is_map(type):
+        entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
+    else:
+        entries = values.values
+    items = entries.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    first, second = _sum_of_fields([("item", items.type, items)], len(items))
     lengths = np.diff(offsets)
     return _of_items((first, second), lengths, lengths)
 

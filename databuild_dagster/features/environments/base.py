@@ -25,8 +25,6 @@ from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
-#: More inputs than instances have.
-_ALL = 1 << 40
 #: Why a build state is not the base of an environment.
 NOT_OPENED = "its log does not have the opening of the environment"
 
@@ -166,11 +164,9 @@ class Base:
 
 def inputs_in(queries: Queries, uuids: Iterable[str]) -> dict[str, dict[Ref, str]]:
     """By instance, the inputs from which it was built, by ref."""
-    pairs = queries.instances.inputs_of(uuids, _ALL)
-    refs = {one.uuid: one.ref for one in queries.instances.named(dict.fromkeys(used for used, _ in pairs))}
     found: dict[str, dict[Ref, str]] = defaultdict(dict)
-    for used, user in pairs:
-        found[user][refs[used]] = used
+    for user, ref, used in queries.instances.inputs_by_ref(uuids):
+        found[user][ref] = used
     return found
 
 

@@ -36,6 +36,7 @@ from databuild_dagster.features.environments.records import (
     use_up,
 )
 from databuild_dagster.model.commands import PromoteInstances
+from databuild_dagster.model.decide.context import check_wantable
 from databuild_dagster.model.errors import DatabuildError, EnvironmentMoved, PromotionRefused, Refused, UnknownAsset
 from databuild_dagster.model.events import Birth, Event, InstancesPromoted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
@@ -95,8 +96,8 @@ def promote(
 
     A killed call is repeated. With `dry_run` nothing is recorded, and the causes of a refusal are in the answer. With a `command_id`
     that was promoted before nothing more is recorded, and `there` has its refs. Raises `NotPromoter` for an `actor` who may not,
-    `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`, `EnvironmentOver`, `CommandIdUsed`, and as `select_refs`,
-    `Environments.both` and `base_while_open`.
+    `PromotionRefused`, `EnvironmentMoved`, `TooManyToPromote`, `NothingBuilt`, `EnvironmentOver`, `CommandIdUsed`, and as
+    `check_wantable`, `select_refs`, `Environments.both` and `base_while_open`.
     """
     with environments.both(name) as (base, own):
         if command_id is not None and (before := base.queries.events.of_command(command_id)):
@@ -136,11 +137,14 @@ def promote(
             rights = [(asset, f"{actor} may not promote it; {promoters} may") for asset, promoters in refused.items()]
             causes = [*rights, *causes, *_causes_in(base, command)]
         if causes and not dry_run:
-            raise PromotionRefused(environment=name, causes=causes)
+            raise PromotionRefused(environment=name, causes=causes, typed=(name, *names))
         now = base.queries.canonical.of([birth.ref for birth in look.births])
         there = tuple(ref for ref, one in now.items() if (one.uuid, one.state) == (look.uuids[ref], InstanceState.LIVE))
         moved = tuple(Move(ref, look.uuids[ref], one.uuid) for ref, one in now.items() if ref not in there)
-        seq = _record(base, own, refs, look, command, actor, command_id) if moved and not dry_run else None
+        try:
+            seq = _record(base, own, refs, look, command, actor, command_id) if moved and not dry_run else None
+        except PromotionRefused as refusal:
+            raise PromotionRefused(environment=name, causes=refusal.facts["causes"], typed=(name, *names)) from refusal
         return Promotion(name, moved, there, tuple(Cause(Ref(ref), why) for ref, why in causes), not_built, seq)
 
 
@@ -195,8 +199,7 @@ def _record(
     give(own, given, look.uuids.values(), actor)
     try:
         # A clean-up that was recorded before the gift removes the files; a later clean-up keeps them.
-        again = _Look(own, refs)
-        if again.causes or again.births != look.births:
+        if own.queries.canonical.of(refs) != look.found:
             raise EnvironmentMoved(environment=command.environment)
         outcome = base.handle(command, command_id=command_of(given), actor=actor)
         if not (outcome.events and isinstance(outcome.events[0].fact, InstancesPromoted)):
@@ -238,8 +241,8 @@ def _selected(own: Engine, name: str, names: Sequence[Ref]) -> tuple[list[Ref], 
     built = own.queries.instances.refs_built()
     # The base has its own of what it took and what was tainted since.
     given = given_uuids(own.store)
-    seen = own.queries.canonical.of(built)
-    built = [ref for ref in built if seen[ref].state is InstanceState.LIVE or seen[ref].uuid not in given]
+    seen = own.queries.canonical.of(built) if given else {}
+    built = [ref for ref in built if not given or seen[ref].state is InstanceState.LIVE or seen[ref].uuid not in given]
     registered = {spec.asset for spec in own.queries.datasets.all().values()} if names else set()
     if unknown := [asset_of(one) for one in names if asset_of(one) not in registered]:
         raise UnknownAsset(asset=unknown[0], names=registered)
@@ -279,16 +282,19 @@ class _Look:
     """The instances of refs as the environment has them now, and why some cannot be promoted."""
 
     def __init__(self, own: Engine, refs: Sequence[Ref]) -> None:
+        """Raises as `check_wantable`, for a ref without an instance."""
         self.births: list[Birth] = []
         self.uuids: dict[Ref, str] = {}
         #: Refs with causes.
         self.causes: list[tuple[str, str]] = []
         self.datasets = {spec.asset: spec for spec in own.queries.datasets.all().values()}
-        found = own.queries.canonical.of(refs)
-        uuids = [one.uuid for one in found.values() if one.uuid is not None]
+        self.found = own.queries.canonical.of(refs)
+        uuids = [one.uuid for one in self.found.values() if one.uuid is not None]
         inputs, rows = inputs_in(own.queries, uuids), own.queries.instances.rows_of(uuids)
         owners = own.queries.instances.owners_of(uuids)
-        for ref, one in found.items():
+        for ref, one in self.found.items():
+            if one.state is None:
+                check_wantable(ref, self.datasets.get, lambda: self.datasets, own.catalog.why_not)
             if one.state is not InstanceState.LIVE or one.uuid is None:
                 state = "missing" if one.state is None else one.state.in_words
                 self.causes.append((ref, f"it is {state} in the environment"))
@@ -300,21 +306,18 @@ class _Look:
                 self.uuids[ref] = one.uuid
                 spec = self.datasets.get(asset_of(ref))
                 self.births.append(birth_of(one, spec, inputs.get(one.uuid, {}), rows[one.uuid]))
-        builds = _builds(own, self.uuids.values())
+        builds = _builds(own, {uuid: owners[uuid] for uuid in self.uuids.values()})
         born = own.queries.instances.seqs_of(builds.values())
         self.built_at = earlier_pins(own.store, {ref: born[builds[uuid]] for ref, uuid in self.uuids.items()})
 
 
-def _builds(own: Engine, uuids: Iterable[str]) -> dict[str, str]:
+def _builds(own: Engine, owners: dict[str, str]) -> dict[str, str]:
     """By instance, the instance whose build made its rows: other files of the same rows are later."""
-    found = {uuid: uuid for uuid in uuids}
-    left = set(found.values())
-    while left:
-        owners = own.queries.instances.owners_of(left)
-        # The owner of such files is the origin of their arrival (rule 9.8).
-        before = {uuid: of for uuid, owner in owners.items() if (of := _replaced(owner)) is not None}
+    found = {uuid: uuid for uuid in owners}
+    # The owner of such files is the origin of their arrival (rule 9.8).
+    while before := {uuid: of for uuid, owner in owners.items() if (of := _replaced(owner)) is not None}:
         found = {uuid: before.get(build, build) for uuid, build in found.items()}
-        left = set(before.values())
+        owners = own.queries.instances.owners_of(before.values())
     return found
 
 

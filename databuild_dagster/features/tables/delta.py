@@ -8,7 +8,7 @@ is ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -239,14 +239,18 @@ class DeltaTableHere:
             return None
         if dry_run:
             return Snapshot(None, len(new), len(gone))
+        equal = contents.keeping_rows(
+            ((found.partition, found.rows or 0) for found in gone.values()),
+            ((partition, file.rows) for partition, file in new.values()),
+        )
         footers = read_footers([file for _, file in new.values()])
         actions = [
             self._commit_info(contents, mark),
             {"txn": {"appId": f"databuild/{mark.store_id}", "version": mark.seq, "lastUpdated": _now()}},
             *self._schema_actions(table, new, footers, mark),
-            *(self._remove(path, found) for path, found in gone.items()),
+            *(self._remove(path, found, equal) for path, found in gone.items()),
             *(
-                self._add(path, values, file, footer)
+                self._add(path, values, file, footer, equal)
                 for (path, (values, file)), footer in zip(new.items(), footers, strict=True)
             ),
         ]
@@ -357,24 +361,26 @@ class DeltaTableHere:
         columns = pa.schema(table.schema().to_arrow())
         return pa.schema([pa.field(one.name, one.type) for one in columns if one.name not in self._partition_names])
 
-    def _add(self, path: str, values: Partition, file: TableFile, footer: pq.FileMetaData) -> Action:
+    def _add(
+        self, path: str, values: Partition, file: TableFile, footer: pq.FileMetaData, equal: Container[Partition]
+    ) -> Action:
         return {
             "add": {
                 "path": quote(path, safe=_PLAIN),
                 "partitionValues": self._partition_values(values),
                 "size": file.bytes,
                 "modificationTime": _now(),
-                "dataChange": True,
+                "dataChange": values not in equal,
                 "stats": json.dumps(statistics_of(footer), separators=(",", ":")),
             }
         }
 
-    def _remove(self, path: str, found: _Present) -> Action:
+    def _remove(self, path: str, found: _Present, equal: Container[Partition]) -> Action:
         return {
             "remove": {
                 "path": quote(path, safe=_PLAIN),
                 "deletionTimestamp": _now(),
-                "dataChange": True,
+                "dataChange": found.partition not in equal,
                 "extendedFileMetadata": True,
                 "partitionValues": self._partition_values(found.partition),
                 "size": found.bytes,

@@ -203,6 +203,10 @@ class IcebergTable:
             raise errors.NameNotOfTables(asset=self._place.asset, path=_path(misnamed))
         if dry_run:
             return Snapshot(None, len(change.new), len(change.removed))
+        gone = [(typed(values_of(one.data_file), self._types), one.data_file.record_count) for one in change.removed]
+        new = [(typed(values, self._types), by_url[url].rows) for values, url in change.new]
+        equal = contents.keeping_rows(gone, new)
+        change.keeps_rows = all(partition in equal for partition, _ in (*gone, *new))
         footers = read_footers([by_url[url] for _, url in change.new])
         schemas = self._schemas(change, footers, by_url)
         with self._reached():

@@ -28,9 +28,10 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.update.snapshot import _SnapshotProducer
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import DateType, PrimitiveType, TimestamptzType
 
 from databuild_dagster.features.tables.port import Listed, Mark, Partition
@@ -64,6 +65,8 @@ class Moved:
     removed: list[ManifestEntry] = field(default_factory=list)
     #: The partition and the url of each file that the table has not.
     new: list[tuple[Values, str]] = field(default_factory=list)
+    #: The rows are those of the snapshot before, in other files.
+    keeps_rows: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -162,6 +165,11 @@ class MovingFiles(_SnapshotProducer["MovingFiles"]):
         self._change = change
         self._added_data_files = list(added)
         self._deleted_data_files = {entry.data_file for entry in change.removed}
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        summary = super()._summary(snapshot_properties)
+        # pyiceberg refuses to count the totals of a replace.
+        return Summary(Operation.REPLACE, **summary.additional_properties) if self._change.keeps_rows else summary
 
     def _manifests(self) -> list[ManifestFile]:
         entries = [

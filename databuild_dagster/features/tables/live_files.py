@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -134,16 +134,38 @@ class Touches:
 
 
 def contents_of_refs(
-    queries: Queries, dataset: DatasetSpec, place: Place, refs: Collection[Ref], seq: int, gone: Gone
+    queries: Queries, dataset: DatasetSpec, place: Place, refs: Collection[Ref], seq: int, gone: Gone, *, since: int
 ) -> Contents:
-    """The contents of some partitions when `seq` was the last event. Raises what reading the manifests raises."""
+    """The contents of some partitions when `seq` was the last event, and which of them had equal rows when `since` was.
+
+    Raises what reading the manifests raises.
+    """
     in_order = sorted(refs)
     found = [
         canonical
         for start in range(0, len(in_order), PORTION)
         for canonical in queries.canonical.at(in_order[start : start + PORTION], seq).values()
     ]
-    return _contents(dataset, place, found, gone, is_whole=False)
+    contents = _contents(dataset, place, found, gone, is_whole=False)
+    equal = [
+        values_of(place.asset, place.spec.columns, partition_key_of(ref))
+        for start in range(0, len(contents.sources), PORTION)
+        for ref in _unchanged(queries, contents.sources[start : start + PORTION], since)
+    ]
+    return contents._replace(equal=frozenset(equal))
+
+
+def _unchanged(queries: Queries, sources: Sequence[Source], since: int) -> set[Ref]:
+    """The refs of sources that had the same rows when `since` was the last event."""
+    then = queries.canonical.at([source.ref for source in sources], since)
+    return with_equal_rows(queries, {source.ref: (then[source.ref].uuid, source.uuid) for source in sources})
+
+
+def with_equal_rows(queries: Queries, pairs: Mapping[Ref, tuple[str | None, str | None]]) -> set[Ref]:
+    """The refs of which two instances have the same rows (rule 4.8). What an erasure has left equals nothing."""
+    uuids = {uuid for pair in pairs.values() for uuid in pair if uuid is not None}
+    roots = {uuid: uuid for uuid in uuids} | queries.instances.first_with_rows(uuids, with_erased=False)
+    return {ref for ref, (one, other) in pairs.items() if one and other and roots[one] == roots[other]}
 
 
 def contents_of_dataset(queries: Queries, dataset: DatasetSpec, place: Place, seq: int, gone: Gone) -> Contents:

@@ -1,6 +1,7 @@
 """`Table`: the interface of a published table, with an adapter per format."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from datetime import date, datetime
 from typing import NamedTuple, Protocol, TypeVar
@@ -79,6 +80,22 @@ class Contents(NamedTuple):
     #: Whether partitions that are not named should have no files.
     is_whole: bool
     sources: Sequence[Source] = ()
+    #: Partitions that had equal rows when the event of the mark before was the last one (rule 4.8).
+    equal: frozenset[Partition] = frozenset()
+
+    def keeping_rows(
+        self, gone: Iterable[tuple[Partition, int]], new: Iterable[tuple[Partition, int]]
+    ) -> set[Partition]:
+        """The partitions among `equal` from which as many rows leave as come; the files that move have a partition and rows each.
+
+        The table may lack the rows of a partition that the log has: its key was left out when the mark was written.
+        """
+        n_more: Counter[Partition] = Counter()
+        for partition, rows in new:
+            n_more[partition] += rows
+        for partition, rows in gone:
+            n_more[partition] -= rows
+        return {partition for partition in self.equal if n_more[partition] == 0}
 
 
 class Place(NamedTuple):
@@ -120,7 +137,8 @@ class Table(Protocol):
     ) -> Snapshot | None:
         """A snapshot after which the partitions have exactly the files of `contents`; None if they have them already, unless `always`.
 
-        `before` is the mark that the caller has read; None also for a table whose mark cannot be read. Creates the table.
+        `before` is the mark that the caller has read; None also for a table whose mark cannot be read. Creates the table. Files
+        that move between equal rows are marked as without a change of rows, as far as the format can.
         Raises `PublishConflict`, `ColumnRefused`, `ColumnsDiffer`, `OutsideOfTable`, `NameNotOfTables`, `ListedFileLost`.
         """
 

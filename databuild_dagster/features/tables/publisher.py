@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import MAX_EVENTS, Cursor, CursorStorage, LogFollower
 from databuild_dagster.features.tables import errors
+from databuild_dagster.features.tables.awaited import awaits_builds
 from databuild_dagster.features.tables.live_files import Touches, contents_of_dataset, contents_of_refs
 from databuild_dagster.features.tables.opening import open_table, place_of
 from databuild_dagster.features.tables.port import Mark, OpenTable, Place, Snapshot, Table
@@ -72,7 +73,9 @@ def publish(
                 contents = contents_of_dataset(engine.queries, dataset, place, head, engine.catalog.left_out)
             else:
                 refs = (touches or Touches(engine.queries)).of(place.asset, before.seq, head)
-                contents = contents_of_refs(engine.queries, dataset, place, refs, head, engine.catalog.left_out)
+                contents = contents_of_refs(
+                    engine.queries, dataset, place, refs, head, engine.catalog.left_out, since=before.seq
+                )
             # A mark that is not of this log is replaced, also by the same files under a mark of ours.
             is_of_log = is_readable and is_of_this_log(engine.queries, before)
             is_behind = advance and before is not None and before.seq < head
@@ -133,11 +136,12 @@ def follow(
     *,
     head: int,
     touches: Touches,
+    is_last: bool = False,
     open_table: OpenTable = open_table,
 ) -> Published | None:
     """Publish what a dataset's table does not have yet; None if the log has nothing for it, which opens no table.
 
-    Raises what `publish` raises.
+    None also for a table that awaits builds, unless no look of this process follows (`is_last`). Raises what `publish` raises.
     """
     partitions = sha256((dataset.partitions or "").encode()).hexdigest()[:16]
     about = f"{dataset.table} {warehouse} {partitions}"
@@ -146,16 +150,15 @@ def follow(
         return None
     cursor = follower.load()
     known = cursor is not None and cursor.table == about
-    if (
-        cursor is not None
-        and known
-        and follower.head - cursor.seq <= MAX_EVENTS
-        and not touches.of(dataset.asset, cursor.seq, follower.head)
-    ):
-        if follower.head - cursor.seq > MAX_EVENTS // 2:
-            follower.keep(TableCursor(follower.head, table=about))
-        follower.rest(follower.head)
-        return None
+    if cursor is not None and known and follower.head - cursor.seq <= MAX_EVENTS:
+        touched = touches.of(dataset.asset, cursor.seq, follower.head)
+        if not touched:
+            if follower.head - cursor.seq > MAX_EVENTS // 2:
+                follower.keep(TableCursor(follower.head, table=about))
+            follower.rest(follower.head)
+            return None
+        if not is_last and awaits_builds(engine.queries, dataset, touched, cursor.seq, follower.head, engine.clock()):
+            return None
     # Other options, such as `tainted`, and other partitions change what no event touches.
     is_changed = cursor is not None and not known
     done = publish(engine, dataset, warehouse, all_partitions=is_changed, touches=touches, open_table=open_table)

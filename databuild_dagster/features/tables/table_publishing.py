@@ -65,7 +65,7 @@ def publish_tables(
     """Bring the tables of a location's datasets up to date; returns whether all are. A later tick tries an error again.
 
     Tables that are not begun after `wait_seconds` are left to the next tick. With `is_last` no tick of this process follows, so
-    the wait is also for tables that an earlier tick has begun.
+    the wait is also for tables that an earlier tick has begun, and these are looked at once more.
     """
     published = [dataset for dataset in datasets if dataset.table]
     if not published:
@@ -82,15 +82,20 @@ def publish_tables(
     for dataset in sorted(published, key=lambda dataset: dataset.asset in running):
         if reasons.rests(dataset.asset) and not (is_last and dataset.asset in running):
             continue
-        if (left_seconds := until - time.monotonic()) <= 0:
+        if time.monotonic() >= until:
             break
-        publish = partial(follow, engine, dataset, warehouse_of(instance), cursors, head=end, touches=touches)
+        publish = partial(
+            follow, engine, dataset, warehouse_of(instance), cursors, head=end, touches=touches, is_last=is_last
+        )
         try:
-            if dataset.asset not in running:
-                running[dataset.asset] = in_own_thread(publish, f"databuild table of {dataset.asset}")
-            elif not is_last:
-                left_seconds = 0.0
-            report_snapshot(instance, dataset, _published(dataset.asset, running, left_seconds, is_last=is_last))
+            # What runs already was begun at an earlier seq, so the last look of a process follows it.
+            for _ in range(1 + (is_last and dataset.asset in running)):
+                left_seconds = max(until - time.monotonic(), 0.0)
+                if dataset.asset not in running:
+                    running[dataset.asset] = in_own_thread(publish, f"databuild table of {dataset.asset}")
+                elif not is_last:
+                    left_seconds = 0.0
+                report_snapshot(instance, dataset, _published(dataset.asset, running, left_seconds, is_last=is_last))
         except (StoreUnusable, NewerStore):
             raise
         except Exception as error:

@@ -27,6 +27,8 @@ from databuild_dagster.model.view import Openness
 #: Sources of wants that follow an earlier request, which has the answer.
 _FOLLOWING = (CLAIMANT, DERIVATIVE)
 _WAITS = DelegationOutcome.WAITING.value
+#: The beginnings of reasons of taints that say nothing about rows: their refs are built again.
+BY_REQUEST, BY_DAGSTER_RUN = "rebuilt for request", "opened by Dagster run"
 
 
 @dataclass

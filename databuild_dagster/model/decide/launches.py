@@ -4,7 +4,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import SKIPPED_MESSAGE, Answer
 from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicates
-from databuild_dagster.model.decide.delegations import answer, delegated, joining, opened
+from databuild_dagster.model.decide.delegations import BY_DAGSTER_RUN, answer, delegated, joining, opened
 from databuild_dagster.model.decide.misses import miss_facts
 from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest
 from databuild_dagster.model.fold.react import CLAIMANT
@@ -131,7 +131,7 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
     )
     if to_build and not command.may_build:
         return []
-    facts = opened(answers, f"opened by Dagster run {command.dagster_run_id}", deciding)
+    facts = opened(answers, f"{BY_DAGSTER_RUN} {command.dagster_run_id}", deciding)
     facts += delegated(command.dagster_run_id, answers, deciding)
     asked = _asked_before(command.dagster_run_id, deciding)
     if wanted := [ref for ref in answers.by_ref if (ref in claim.build or ref in claim.join) and ref not in asked]:

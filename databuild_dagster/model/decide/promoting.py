@@ -52,6 +52,9 @@ class _Promoting:
         view, births = deciding.view, command.instances
         refs = [birth.ref for birth in births]
         self.rows = view.refs(refs)
+        #: By ref without a row, why nothing can build it. Before the rest, because an open question ends the decision.
+        self._why_unknown = {ref: self._why_not_wantable(ref) for ref in refs if ref not in self.rows}
+        deciding.catalog.require()
         self.uuids = {birth.ref: derive_partition_uuid(birth.job_run_id, birth.ref) for birth in births}
         #: The promoted instances that this log has.
         self.known = view.instances_by_uuid(self.uuids.values())
@@ -82,10 +85,8 @@ class _Promoting:
             return
         row = self.rows.get(birth.ref)
         if row is None:
-            try:
-                self._deciding.check_wantable(birth.ref)
-            except errors.Refused as refused:
-                yield refused.message.removesuffix(".")
+            if (why := self._why_unknown[birth.ref]) is not None:
+                yield why
                 return
         elif row.leased:
             yield "it is being built in the base"
@@ -98,6 +99,13 @@ class _Promoting:
         for used, uuid in birth.inputs.items():
             if (why := self._why_input(used, uuid)) is not None:
                 yield why
+
+    def _why_not_wantable(self, ref: Ref) -> str | None:
+        try:
+            self._deciding.check_wantable(ref)
+        except errors.Refused as refused:
+            return refused.message.removesuffix(".")
+        return None
 
     def _why_changed(self, row: RefRow) -> str | None:
         if self._uuid_of(row) == self.uuids[row.ref]:

@@ -4,6 +4,7 @@ Only a ref that was live until `--fresh` asked for a build gets an instance back
 the same code and inputs, or of the instance that readers saw last, also if it was canceled since.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ from databuild_dagster.model.datasets import CodeSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import BORROWED, OF_ENVIRONMENT, InstanceRow, JobRunRow, RefRow
+from databuild_dagster.model.rows import BORROWED, OF_ENVIRONMENT, VERIFIES, InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import InstanceState
 
 #: The origin of rows that an erasure has left begins so (`ReplaceFiles`).
@@ -25,10 +26,16 @@ _OPEN: Final = (InstanceState.TAINTED, InstanceState.UP_FOR_RETRY)
 def return_instances(command: c.ReturnInstances, deciding: Deciding) -> list[e.Fact]:
     """Raises `DuplicateRef`."""
     no_duplicates(one.ref for one in command.refs)
-    returning = _Returning(command.refs, deciding)
-    found = returning.found()
+    returning = _Returning(command, deciding)
+    found, verified = returning.found()
+    facts: list[e.Fact] = [
+        e.TaintCreated(
+            taint_id=deciding.new_id(), refs=(), reason=VERIFIES + instance.uuid, uuids=(returning.last[ref].uuid,)
+        )
+        for ref, instance in verified.items()
+    ]
     returns = tuple(_return(ref, instance, returning.builders) for ref, instance in found.items())
-    return [e.InstancesReturned(returns=returns)] if returns else []
+    return [*facts, e.InstancesReturned(returns=returns)] if returns else facts
 
 
 def _return(ref: Ref, instance: InstanceRow, builders: Mapping[int, JobRunRow]) -> e.Return:
@@ -43,6 +50,11 @@ def _return(ref: Ref, instance: InstanceRow, builders: Mapping[int, JobRunRow]) 
         content_hash=instance.content_hash,
     )
     return e.Return(job_run_id=builders[instance.job_run_id].job_run_id, ref=ref, manifest=manifest)
+
+
+def place_in_sample(uuid: str) -> float:
+    """The place of an instance in a sample, 0 to 1, which is the same for each command."""
+    return int.from_bytes(hashlib.sha256(uuid.encode()).digest()[:6]) / 2**48
 
 
 class SetAside(NamedTuple):
@@ -82,30 +94,43 @@ def set_aside_by_code(rows: Iterable[RefRow], deciding: Deciding) -> dict[Ref, S
 class _Returning:
     """The refs of a command, and the instances that they get."""
 
-    def __init__(self, asked: tuple[c.Returnable, ...], deciding: Deciding) -> None:
+    def __init__(self, command: c.ReturnInstances, deciding: Deciding) -> None:
         self._view = deciding.view
-        self._asked = {one.ref: one for one in asked}
+        self._command = command
+        self._asked = {one.ref: one for one in command.refs}
         self._specs = {ref: deciding.dataset_of(asset_of(ref)) for ref in self._asked}
         paused = deciding.paused(self._asked)
         rows = [row for ref, row in deciding.view.refs(self._asked).items() if ref not in paused]
         set_aside = set_aside_by_code(rows, deciding)
         self._instances = {ref: found.instances for ref, found in set_aside.items()}
+        self.last = {ref: found.last for ref, found in set_aside.items()}
         self.builders = deciding.view.job_runs_by_id(
             {instance.job_run_id for instances in self._instances.values() for instance in instances}
         )
         self._found: dict[Ref, InstanceRow] = {}
 
-    def found(self) -> dict[Ref, InstanceRow]:
-        """The instance that each ref gets, inputs before what was built from them."""
+    def found(self) -> tuple[dict[Ref, InstanceRow], dict[Ref, InstanceRow]]:
+        """The instance that each ref gets, inputs before what was built from them; and the instances of the sample."""
+        verified: dict[Ref, InstanceRow] = {}
+        newest: dict[Ref, InstanceRow] = {}
         left = self._twins()
         while left:
-            # What comes back may be an input of another.
+            # What comes back may be an input of another, and a ref of the sample does not come back.
             new = {ref: instance for ref, twins in left.items() if (instance := self._chosen(ref, twins)) is not None}
             if not new:
                 break
-            self._found |= new
+            sample = {
+                ref: instance for ref, instance in new.items() if place_in_sample(instance.uuid) < self._command.verify
+            }
+            verified |= sample
+            newest = {ref: instance for ref, instance in new.items() if ref not in sample}
+            self._found |= newest
             left = {ref: twins for ref, twins in left.items() if ref not in new}
-        return self._found
+        if self._command.at_least_one and newest and not verified:
+            # Nothing that was found needs what was found last.
+            ref = min(newest, key=lambda ref: place_in_sample(newest[ref].uuid))
+            verified[ref] = self._found.pop(ref)
+        return self._found, verified
 
     def _twins(self) -> dict[Ref, list[InstanceRow]]:
         """The instances of each ref that were live and that the present code built."""

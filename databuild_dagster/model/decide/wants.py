@@ -6,7 +6,7 @@ from itertools import islice
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_NAMES, Deciding, no_duplicates
-from databuild_dagster.model.decide.delegations import Answers, answer, delegated, opened
+from databuild_dagster.model.decide.delegations import BY_REQUEST, Answers, answer, delegated, opened
 from databuild_dagster.model.decide.returning import set_aside_by_code
 from databuild_dagster.model.errors import BeingBuilt, InvalidRequest, NotFound, WaitsForInputs, WantEnded
 from databuild_dagster.model.fold.demands import DERIVATIVE
@@ -42,7 +42,7 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
     uuids = tuple(found.last.uuid for found in set_aside.values())
     of_code = command.fresh and not command.rebuild
     return [
-        *opened(answers, f"rebuilt for request {request_id}", deciding, uuids=uuids, of_code=of_code),
+        *opened(answers, f"{BY_REQUEST} {request_id}", deciding, uuids=uuids, of_code=of_code),
         *delegated(request_id, answers, deciding),
         e.WantCreated(
             request_id=request_id,

@@ -14,7 +14,7 @@ from databuild_dagster.model.events import Erasure, JobRunStarted, MadeWith, Man
 from databuild_dagster.model.records import Time
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import BORROWED
+from databuild_dagster.model.rows import BORROWED, VERIFIES
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
@@ -73,6 +73,16 @@ class Instance(NamedTuple):
     previous_uuid: str | None
     #: Of data from outside: "adopted from …" and the like.
     origin: str | None
+
+
+class SecondBuild(NamedTuple):
+    """A second build from the code and inputs of an earlier instance (rule 4.9)."""
+
+    ref: Ref
+    #: The uuid of the earlier instance.
+    first: str
+    #: None until it is live.
+    second: str | None
 
 
 class FolderOwner(NamedTuple):
@@ -458,6 +468,14 @@ class InstanceQueries(Asking):
             WHERE i.uuid IN (SELECT value FROM json_each(?)) LIMIT ?"""
         return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
+    def inputs_by_ref(self, uuids: Iterable[str]) -> list[tuple[str, Ref, str]]:
+        """Of each instance among `uuids`, every input that it was built from: (instance, ref of the input, input)."""
+        sql = f"""
+            SELECT i.uuid, r.ref, u.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
+            JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+        return self._all(sql, Keys(uuids))
+
     def uses_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
         """Pairs of an instance among `uuids` and an instance that was built from it."""
         # In no order, as above.
@@ -598,6 +616,33 @@ class InstanceQueries(Asking):
             ) SELECT DISTINCT chain.ref FROM chain JOIN {PREFIX}taint_instances l ON l.instance_id = chain.id
             JOIN {PREFIX}taints t ON t.id = l.taint_id WHERE t.of_code = 1"""
         return [ref for (ref,) in self._all(sql, Keys(refs))]
+
+    def second_builds(self, refs: Iterable[Ref]) -> list[SecondBuild]:
+        """The last second build of each ref that had one (rule 4.9), without refs that were built again since; ordered by ref."""
+        sql = f"""
+            WITH RECURSIVE chain(ref, canonical_id, id) AS (
+                SELECT ref, canonical_id, last_id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))
+                UNION ALL SELECT chain.ref, canonical_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+                WHERE p.previous_id IS NOT NULL
+            ), live(ref, canonical_id, id, uuid, root) AS (
+                SELECT ref, canonical_id, chain.id, uuid, coalesce(i.same_as_id, i.id)
+                FROM chain JOIN {PREFIX}instances i ON i.id = chain.id WHERE i.was_live = 1
+            ) SELECT m.ref, t.reason, n.uuid, n.id = n.canonical_id OR EXISTS (
+                SELECT 1 FROM {PREFIX}instances o JOIN {PREFIX}job_runs j ON j.id = o.job_run_id
+                JOIN {PREFIX}launches l ON l.id = j.launch_id
+                WHERE o.id = n.canonical_id AND o.same_as_id = n.root AND NOT ({IS_BUILD})
+            ) FROM live m
+            JOIN {PREFIX}taint_instances x ON x.instance_id = m.id
+            JOIN {PREFIX}taints t ON t.id = x.taint_id AND t.reason LIKE '{VERIFIES}%'
+            JOIN live f ON f.ref = m.ref AND f.uuid = substr(t.reason, {len(VERIFIES) + 1})
+            LEFT JOIN live n ON n.ref = m.ref AND n.id > t.id ORDER BY m.ref, t.id, n.id DESC"""
+        # The last row of a ref has its last taint of the kind, and the first instance that was live since.
+        found = {row[0]: row for row in self._all(sql, Keys(refs))}
+        return [
+            SecondBuild(Ref(ref), reason.removeprefix(VERIFIES), second)
+            for ref, reason, second, is_canonical in found.values()
+            if second is None or is_canonical
+        ]
 
     def live_from_earlier(self, refs: Iterable[Ref]) -> list[Ref]:
         """The other live refs that were built, directly or not, from instances of `refs` whose rows readers no longer see."""

@@ -34,6 +34,7 @@ from databuild_dagster.model.errors import (
     NotReversible,
     PromotionRefused,
     UnknownAsset,
+    UnknownPartition,
 )
 from databuild_dagster.model.events import InstancesPromoted, MadeWith, OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of
@@ -347,6 +348,19 @@ def test_a_cause_names_its_ref(shop: Shop, names: tuple[str, ...], why: str) -> 
     assert causes(shop, *names) == [(names[0], why)]
 
 
+def test_the_hint_of_a_refusal_has_what_was_typed(shop: Shop) -> None:
+    built(shop)
+    deploy(shop)
+
+    with pytest.raises(PromotionRefused) as refused:
+        run(shop, "report@x", "clean@y")
+    with pytest.raises(PromotionRefused) as by_base:
+        run(shop, "report@x")
+
+    assert "`databuild env promote --dry-run branch report@x clean@y`" in refused.value.advice
+    assert "`databuild env promote --dry-run branch report@x`" in by_base.value.advice
+
+
 @pytest.mark.parametrize(
     ("names", "moved", "not_built"),
     [
@@ -373,6 +387,8 @@ def test_a_range_that_is_not_there_or_not_built_is_refused(shop: Shop) -> None:
 
     with pytest.raises(InvalidSelection):
         run(shop, "clean@x..z")
+    with pytest.raises(UnknownPartition):
+        run(shop, "clean@z")
     with pytest.raises(UnknownAsset):
         run(shop, "claen@x..y")
     with pytest.raises(errors.NothingBuilt):

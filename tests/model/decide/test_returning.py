@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -12,79 +11,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import CodeSpec, DatasetSpec
+from databuild_dagster.model.datasets import CodeSpec
+from databuild_dagster.model.decide.returning import place_in_sample
 from databuild_dagster.model.errors import NotFound, Refused
-from databuild_dagster.model.events import Birth, InstancesReturned, MadeWith, OutputFact, RunSuccess
+from databuild_dagster.model.events import Birth
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState, WantState
-from tests.support.catalog import HERE, dataset
+from tests.support.edited_code import NEEDS, Shop, spec
 from tests.support.model_world import ModelWorld
-from tests.support.world import COMPLETE, World
+from tests.support.world import COMPLETE
 
 LIVE, TAINTED = InstanceState.LIVE, InstanceState.TAINTED
-NEEDS = {"a": (), "b": ("a",), "c": ("b",)}
-
-
-def spec(asset: str, written: str, **options: Any) -> DatasetSpec:
-    made = dataset(asset, *NEEDS[asset], code_version=None)
-    return replace(made, **{"deterministic": True, "code": CodeSpec(digest=f"1:{written}")} | options)
-
-
-class Shop:
-    """`b` is made of `a`, and `c` of `b`; each has code that a person edits."""
-
-    def __init__(self, world: World, content_hash: str | None = None, built: tuple[str, ...] = tuple(NEEDS)) -> None:
-        self.world = world
-        self.specs = {name: spec(name, "old") for name in NEEDS}
-        self._register()
-        self.build(*built, content_hash=content_hash)
-
-    def _register(self) -> None:
-        datasets = tuple(self.specs.values())
-        self.world.catalog.datasets = {one.asset: one for one in datasets}
-        self.world.handle(c.RegisterDatasets(location=HERE, datasets=datasets))
-
-    def edit(self, asset: str, written: str, **options: Any) -> None:
-        self.specs[asset] = spec(asset, written, **options)
-        self._register()
-
-    def build(self, *refs: str, inputs: Iterable[str] | None = None, content_hash: str | None = None) -> str:
-        """Build refs by the present code; the uuid of the last."""
-        for ref in refs:
-            self.begin(ref)
-            self.end(ref, inputs, content_hash)
-        return self.world.uuid(refs[-1])
-
-    def begin(self, ref: str) -> None:
-        launch_id = self.world.buffer(ref)
-        made_with = MadeWith(code=self.specs[ref].code_text)
-        command = c.StartLaunch(launch_id=launch_id, dagster_run_id=f"run-{launch_id}", holder="x", made_with=made_with)
-        self.world.handle(command)
-
-    def end(self, ref: str, inputs: Iterable[str] | None = None, content_hash: str | None = None) -> None:
-        read = {name: self.world.uuid(name) for name in (NEEDS[ref] if inputs is None else inputs)}
-        manifest = replace(COMPLETE, content_hash=content_hash)
-        output = OutputFact(ref=Ref(ref), inputs=read, manifest=manifest)
-        self.world.handle(c.SucceedJobRuns(runs=(RunSuccess(self.world.job_run(ref), (output,)),)))
-
-    def fresh(self, *refs: str, rebuild: bool = False) -> str:
-        return self.world.handle(c.CreateWants(wants=(refs,), fresh=not rebuild, rebuild=rebuild)).want_ids[0]
-
-    def back(self, *refs: str, since_seq: int = 0) -> list[str]:
-        """The refs that get an earlier instance, of those that are asked for."""
-        asked = tuple(c.Returnable(Ref(ref), tuple(map(Ref, NEEDS[ref])), since_seq) for ref in refs)
-        facts = [event.fact for event in self.world.handle(c.ReturnInstances(refs=asked)).events]
-        return [one.ref for fact in facts if isinstance(fact, InstancesReturned) for one in fact.returns]
-
-    def edited_and_edited_back(self, asset: str) -> str:
-        """The first instance, after a build by other code; the code is the first again and a build is asked for."""
-        first = self.world.uuid(asset)
-        self.edit(asset, "new")
-        self.fresh(asset)
-        self.build(asset)
-        self.edit(asset, "old")
-        self.fresh(asset)
-        return first
 
 
 @pytest.fixture
@@ -121,17 +58,68 @@ def test_another_instance_of_the_input_is_a_build(shop: Shop) -> None:
 
 
 def test_a_chain_comes_back_in_one_event(shop: Shop) -> None:
-    for name in "bc":
-        shop.edit(name, "new")
-    shop.fresh("b", "c")
-    shop.build("b", "c")
-    for name in "bc":
-        shop.edit(name, "old")
-    shop.fresh("b", "c")
+    shop.edited_and_edited_back("b", "c")
 
     assert shop.back("c", "b") == ["b", "c"]
 
     assert shop.world.states("b", "c") == [LIVE, LIVE]
+
+
+def test_a_ref_of_the_sample_is_built_whoever_asks_and_its_taint_says_why(shop: Shop) -> None:
+    first = shop.edited_and_edited_back("b")
+    replaced = shop.world.uuid("b")
+
+    back, (taint,) = shop.sampled("b", verify=1.0)
+
+    assert (back, taint.uuids, taint.reason) == (
+        [],
+        (replaced,),
+        f"--verify compares a second build with instance {first}",
+    )
+    assert shop.back("b") == []
+    assert shop.build("b") not in (first, replaced)
+    assert (shop.world.state("b"), shop.world.check()) == (LIVE, [])
+
+
+def test_what_needs_a_ref_of_the_sample_waits_for_its_second_build(shop: Shop) -> None:
+    shop.edited_and_edited_back("b", "c")
+    replaced = shop.world.uuid("b")
+
+    back, taints = shop.sampled("b", "c", verify=1.0)
+
+    assert (back, [taint.uuids for taint in taints]) == ([], [(replaced,)])
+
+
+def test_a_sample_that_must_not_be_empty_has_a_ref_that_nothing_else_needs(shop: Shop) -> None:
+    shop.edited_and_edited_back("b", "c")
+    replaced = shop.world.uuid("c")
+
+    back, taints = shop.sampled("b", "c", verify=1e-9, at_least_one=True)
+
+    assert (back, [taint.uuids for taint in taints]) == (["b"], [(replaced,)])
+
+
+def test_a_second_build_with_the_rows_of_the_instance_between_cuts_off_as_any_build(make_world) -> None:
+    """Rule 4.8"""
+    shop = Shop(make_world(*(spec(name, "old") for name in NEEDS)), content_hash="x:1")
+    shop.edit("b", "new")
+    shop.fresh("b")
+    shop.build("b", content_hash="x:1")
+    shop.edit("b", "old")
+    shop.fresh("b")
+    shop.sampled("b", verify=1.0)
+
+    shop.build("b", content_hash="x:1")
+
+    assert not shop.world.queries.instances.stale([shop.world.uuid("c")])
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.9])
+def test_a_part_of_all_instances_is_in_the_sample(part: float) -> None:
+    """By a computation, so that each command finds the same."""
+    places = [place_in_sample(f"0193b3c4-{number:04x}") for number in range(10_000)]
+
+    assert sum(place < part for place in places) == pytest.approx(10_000 * part, rel=0.3)
 
 
 def test_what_other_code_made_and_nothing_has_replaced_comes_back_as_it_was(shop: Shop) -> None:
@@ -408,7 +396,8 @@ class Acts:
     def back(self, ref: str) -> None:
         view = self.world.view
         before = {name: self.world.state(name) for name in NEEDS}
-        for came in self.shop.back(*self.draw(st.permutations(list(NEEDS)))):
+        part = self.draw(st.sampled_from([0.0, 0.0, 0.5]))
+        for came in self.shop.sampled(*self.draw(st.permutations(list(NEEDS))), verify=part)[0]:
             assert before[came] in (TAINTED, InstanceState.UP_FOR_RETRY)
             instance = view.instances_by_uuid([self.world.uuid(came)])[self.world.uuid(came)]
             assert (instance.state, instance.n_taints, instance.manifest_state) == (LIVE, 0, "complete")

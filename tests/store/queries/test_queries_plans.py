@@ -104,6 +104,8 @@ ASKED = [
     ("instances by uuid", lambda world: world.queries.instances.named([world.uuid("d")])),
     ("what was built from an instance", lambda world: world.queries.instances.built_from(world.uuid("d"), 5)),
     ("the inputs of instances", lambda world: world.queries.instances.inputs_of([world.uuid("d")], 5)),
+    ("second builds", lambda world: world.queries.instances.second_builds(["d"])),
+    ("the refs of inputs", lambda world: world.queries.instances.inputs_by_ref([world.uuid("d")])),
     ("the uses of instances", lambda world: world.queries.instances.uses_of([world.uuid("d")], 5)),
     ("instances at an earlier event", lambda world: world.queries.instances.at([world.uuid("d")], world.seq)),
     ("the inputs of then", lambda world: world.queries.instances.inputs_at([world.uuid("d")], 5, world.seq)),
