@@ -51,8 +51,8 @@ PAGE = (
         "Pipeline",
         "January on an empty home with a warm Spark server; the floor is `bench/plain_spark.py`. The aims are 1.5 for January, the whole "
         "command, and 1.10 for the year from the first want on; both are missed. January's floor and the imports of the command alone are "
-        "1.45. In the year the process that builds takes 4.5 ms for each partition beyond its imports: a quarter writes files and manifests, "
-        "a fifth is Dagster's runs and events. The rest is Spark's, for more and smaller jobs than the floor has.",
+        "1.45. In the year the process that builds takes 4.5 ms for each partition beyond its imports: a quarter writes files and "
+        "manifests, a fifth is Dagster's runs and events. The rest is Spark's, for more and smaller jobs than the floor has.",
         ["pipeline-january", "pipeline-year", "pipeline-plain-dagster", "year-sail", "chain"],
     ),
     Section(
