@@ -76,10 +76,13 @@ def test_a_run_that_dagster_deleted_is_said_to_be_deleted(failed: Any) -> None:
     assert found.note.startswith("Dagster has deleted the run")
 
 
-def test_the_error_of_the_step_is_shown_where_the_log_is_too_long(failed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_the_step_is_shown_where_the_log_is_too_long(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several refs, the step has the error of whichever failed first."""
     monkeypatch.setattr(tracebacks, "MAX_ENTRIES", 0)
+    site = deploy(amounts)
+    site.build("amounts@2013-01-01")
 
-    (traceback,) = raised(failed, "amounts@2013-01-01").tracebacks
+    (traceback,) = raised(site, "amounts@2013-01-01").tracebacks
 
     assert [frame.function for frame in traceback.frames if frame.is_authors] == ["amounts", "amount_of"]
 
