@@ -194,7 +194,11 @@ def test_a_value_is_what_was_written_or_is_refused(
         assert hash_of_written(warehouse, manifest) is not None
 
     found = {name: read(warehouse, manifest) for name, read in readers(sessions).items() if (writer, name) not in APART}
-    if published_as is not None:
+    # PyIceberg reads INT96 as nanoseconds, which do not reach every year; of other readers, the file is what it was.
+    is_out_of_reach = (
+        writer == "file with INT96" and published_as is not None and published_as.format is TableFormat.ICEBERG
+    )
+    if published_as is not None and not is_out_of_reach:
         world = PublishedWorld(folder, published_as, keys=())
         found["table"] = expected if (values := published(world, manifest)) is None else values
 
