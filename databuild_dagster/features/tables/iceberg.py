@@ -327,7 +327,7 @@ class IcebergTable:
         for (_, url), footer in zip(change.new, footers, strict=True):
             # They are decimals for Spark, which Iceberg does not read from integers.
             for column in footer.schema.to_arrow_schema():
-                if pa.types.is_uint64(column.type):
+                if _has_uint64(column.type):
                     raise self._without_type(column)
             schema = columns_of(footer)
             if refused := unpublishable(footer):
@@ -489,3 +489,8 @@ def _url(path: str) -> str:
 
 def _path(url: str) -> str:
     return url.removeprefix("file://")
+
+
+def _has_uint64(kind: pa.DataType) -> bool:
+    """Whether values of a type are unsigned numbers of 64 bits, or have some inside."""
+    return pa.types.is_uint64(kind) or any(_has_uint64(kind.field(place).type) for place in range(kind.num_fields))

@@ -303,6 +303,8 @@ def test_a_column_name_that_the_table_cannot_have_is_refused(
         ),
         (ICEBERG, pa.null(), "it has no value in a file of another program, and so no type"),
         (ICEBERG, pa.uint64(), r"Iceberg has no type for uint64\. Rename"),
+        (ICEBERG, pa.list_(pa.uint64()), r"Iceberg has no type for list<"),
+        (ICEBERG, pa.map_(pa.string(), pa.struct([("n", pa.uint64())])), r"Iceberg has no type for map<"),
         (
             DELTA,
             pa.timestamp("us", "Europe/Berlin"),
