@@ -56,6 +56,12 @@ PAGE = (
         ["pipeline-january", "pipeline-year", "pipeline-plain-dagster", "year-sail", "chain"],
     ),
     Section(
+        "From a want to Spark",
+        "Beside `databuild dev` with a warm server, on a quiet machine. The aim is 3 s from a want to its first Spark job in a process of "
+        "its own. It is reached where the next look at the sensors comes at once; a plain asset of Dagster takes longer to its function.",
+        ["first-job"],
+    ),
+    Section(
         "The start of a Spark server",
         "A new server, with and without the archive of Spark's classes.",
         ["server-start"],
