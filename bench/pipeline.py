@@ -26,6 +26,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -93,7 +94,7 @@ def of_january(home: Path, floors: Path, rounds: int) -> tuple[list[float], list
         again.append(processor(lambda: databuild(home, "build", REF)))
         with tempfile.TemporaryDirectory() as out:
             plain_spark.run(spark, out)
-            floor.append(processor(lambda out=out: plain_spark.run(spark, out)))  # type: ignore[misc]
+            floor.append(processor(partial(plain_spark.run, spark, out)))
     return commands, again, floor
 
 

@@ -24,7 +24,7 @@ from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.schemas import absent_columns, spark_schema
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import ListedFileLost
-from databuild_dagster.warehouse.files import as_spark_writes, fitted
+from databuild_dagster.warehouse.files import as_spark_writes, fitted, parts_of
 from databuild_dagster.warehouse.formats import INT96_UNIT, SPARK_SCHEMA_KEY, format_named
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
 from databuild_dagster.warehouse.storage import protocol_of
@@ -126,9 +126,7 @@ def _told(kind: pa.DataType) -> list[pa.DataType]:
     """The parts of a type that Spark reads only as the file has them: parts without a type, and decimals."""
     import pyarrow as pa
 
-    if pa.types.is_null(kind) or pa.types.is_decimal(kind):
-        return [kind]
-    return [told for place in range(kind.num_fields) for told in _told(kind.field(place).type)]
+    return [part for part in parts_of(kind) if pa.types.is_null(part) or pa.types.is_decimal(part)]
 
 
 def _is_strange(kind: pa.DataType) -> bool:
@@ -136,9 +134,8 @@ def _is_strange(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     is_a = pa.types
-    if is_a.is_dictionary(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind) or is_a.is_date64(kind):
-        return True
-    return any(_is_strange(kind.field(place).type) for place in range(kind.num_fields))
+    strange = (is_a.is_dictionary, is_a.is_large_list, is_a.is_fixed_size_list, is_a.is_date64)
+    return any(is_it(part) for part in parts_of(kind) for is_it in strange)
 
 
 def _copy(path: str, file: FileEntry, fields: Sequence[pa.Field], format_name: str) -> str:

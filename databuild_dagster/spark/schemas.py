@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.spark.errors import ColumnsAlike, NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
-from databuild_dagster.warehouse.files import VOID, as_spark_writes, schema_from_spark, table_schema
+from databuild_dagster.warehouse.files import VOID, as_spark_writes, parts_of, schema_from_spark, table_schema
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema
 
 if TYPE_CHECKING:
@@ -208,8 +208,7 @@ def has_times_of_day(data_type: pa.DataType) -> bool:
     """Whether a type has Spark's `time` in it, which no Spark reads from files."""
     import pyarrow as pa
 
-    inner = (data_type.field(place).type for place in range(data_type.num_fields))
-    return bool(pa.types.is_time(data_type)) or any(map(has_times_of_day, inner))
+    return any(map(pa.types.is_time, parts_of(data_type)))
 
 
 def quoted(column: str) -> str:

@@ -7,7 +7,7 @@ that a pattern finds: databuild lists and describes them, and never moves, copie
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
@@ -133,6 +133,13 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
             [kind.field(place).with_type(plain_type(kind.field(place).type)) for place in range(kind.num_fields)]
         )
     return kind
+
+
+def parts_of(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """A type, and all types inside of it."""
+    yield kind
+    for place in range(kind.num_fields):
+        yield from parts_of(kind.field(place).type)
 
 
 def describe_files(

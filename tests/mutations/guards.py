@@ -1316,7 +1316,7 @@ GUARDS = (
         "an unsigned number is in an Iceberg table, where no engine reads it",
         "10.10",
         "features/tables/iceberg.py",
-        "if _has_uint64(column.type):",
+        "if any(map(pa.types.is_uint64, parts_of(column.type))):",
         "if False:",
         (f"{PUBLISHER}::test_a_column_type_that_the_table_cannot_have_is_refused_by_name",),
     ),

@@ -315,7 +315,7 @@ class BuildResult(Result):
     failed_first: Sequence[FirstFailure]
     #: What to do about the refs that are not live.
     hints: Sequence[str]
-    #: The second builds that stand of these refs (rule 4.9); None without `verify`, and if the build was cut short.
+    #: The compared second builds of the refs (rule 4.9); None of a build without `verify`, or of one that was cut short.
     verified: Sequence[ComparedBuild] | None = None
 
     def check(self) -> BuildResult:

@@ -72,7 +72,7 @@ from databuild_dagster.model.redaction import keep_secrets_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.warehouse.disk import Listed as ListedFile
 from databuild_dagster.warehouse.disk import make_dirs
-from databuild_dagster.warehouse.files import is_no_url
+from databuild_dagster.warehouse.files import is_no_url, parts_of
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ class IcebergTable:
         for (_, url), footer in zip(change.new, footers, strict=True):
             # They are decimals for Spark, which Iceberg does not read from integers.
             for column in footer.schema.to_arrow_schema():
-                if _has_uint64(column.type):
+                if any(map(pa.types.is_uint64, parts_of(column.type))):
                     raise self._without_type(column)
             schema = columns_of(footer)
             if refused := unpublishable(footer):
@@ -489,8 +489,3 @@ def _url(path: str) -> str:
 
 def _path(url: str) -> str:
     return url.removeprefix("file://")
-
-
-def _has_uint64(kind: pa.DataType) -> bool:
-    """Whether values of a type are unsigned numbers of 64 bits, or have some inside."""
-    return pa.types.is_uint64(kind) or any(_has_uint64(kind.field(place).type) for place in range(kind.num_fields))

@@ -65,7 +65,7 @@ class Moved:
     removed: list[ManifestEntry] = field(default_factory=list)
     #: The partition and the url of each file that the table has not.
     new: list[tuple[Values, str]] = field(default_factory=list)
-    #: The rows are those of the snapshot before, in other files.
+    #: The new snapshot has the rows of the snapshot before it, in other files.
     keeps_rows: bool = False
 
     @property
